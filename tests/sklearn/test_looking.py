@@ -212,5 +212,5 @@ def test_files_want_a_folder_that_is_there(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(20, 2))
     model = KnowledgeClassifier(max_epochs=1, random_state=0).fit(X, X[:, 0] > 0)
     for write in (lambda file: model.report(X, X[:, 0] > 0, file), model.export_onnx):
-        with pytest.raises(ConfigError, match="there is no folder .*nowhere; make it first"):
+        with pytest.raises(ConfigError, match=r"there is no folder .*nowhere; make it first"):
             write(tmp_path / "nowhere" / "file")
