@@ -49,6 +49,7 @@ class ShortcutsConfig(Settings):
     semantics: Literal["exact", "amortized", "fuzzy"] = "exact"
     components: int = 1  # of a mixture; 1 is a belief about each picture alone
     members: int = 1  # networks that are trained apart, and asked together
+    starts: int = 1  # networks that are begun, of which the one with the lowest loss goes on; with labels, the task's
     diversity: float = 0.0  # weight of `Model.diversity`: all worlds that explain a row stay open
     entropy: float = 0.0  # weight of the entropy of what is read off a batch, on average
     labels: int = 0  # so many concept labels to learn from as well
@@ -67,6 +68,8 @@ class ShortcutsConfig(Settings):
             raise ConfigError(f"components and diversity need exact reasoning, but semantics is {self.semantics}")
         if self.labels and self.members > 1:
             raise ConfigError(f"labels are for one network, but members is {self.members}")
+        if self.starts > 1 and self.members > 1:
+            raise ConfigError(f"starts is {self.starts}, for one network, but members is {self.members}")
 
     @property
     def decay(self) -> int:  # type: ignore[override]
@@ -91,7 +94,8 @@ class ShortcutsConfig(Settings):
 
             def step(left: float) -> Tensor:
                 rows = batches.next()
-                return loss_of(model, rows, random) + kept_open(model, {task.rows: rows}, left, generator=random)
+                loss = loss_of(model, rows, random)
+                return loss + kept_open(model, {task.rows: rows}, left, generator=random) if labelled else loss
 
             return step
 
@@ -99,8 +103,9 @@ class ShortcutsConfig(Settings):
             return torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         models = [self.model(task, seed=100 * given.seed + i) for i in range(self.members)]
-        if labelled:
-            starts = (self.model(task, seed=start_seed(100 * given.seed, k)) for k in range(task.label_starts))
+        begun = task.label_starts if labelled else self.starts
+        if begun > 1:
+            starts = (self.model(task, seed=start_seed(100 * given.seed, k)) for k in range(begun))
             models = [best_start(starts, tried, learner)]
         members = nn.ModuleList(models)
         optimizer = learner(members)
@@ -254,7 +259,7 @@ def _shuffled(task: Task, order: Sequence[int]) -> Task:
 
 WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
-    "mixture": {"components": 8, "diversity": 0.3},
+    "mixture": {"components": 8, "diversity": 0.3, "starts": 4},
     "entropy": {"entropy": 0.3},
     "ensemble": {"members": 5},
     "amortized": {"semantics": "amortized"},
