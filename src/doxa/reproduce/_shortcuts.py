@@ -259,7 +259,7 @@ def _shuffled(task: Task, order: Sequence[int]) -> Task:
 
 WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
-    "mixture": {"components": 8, "diversity": 0.3, "starts": 4},
+    "mixture": {"components": 8, "diversity": 0.3},
     "entropy": {"entropy": 0.3},
     "ensemble": {"members": 5},
     "amortized": {"semantics": "amortized"},
@@ -278,10 +278,14 @@ OF_TASK: dict[str, dict[str, Any]] = {
 }
 """Settings that a task needs: as few steps as it takes to learn what is told."""
 OF_BOTH: dict[tuple[str, str], dict[str, Any]] = {
-    ("evenodd", "mixture"): {"diversity": 1.0},
-    ("mod10", "mixture"): {"diversity": 0.05},
+    ("evenodd", "mixture"): {"diversity": 1.0, "starts": 4},
+    ("half", "mixture"): {"starts": 4},
+    ("xor", "mixture"): {"starts": 4},
+    ("mod10", "mixture"): {"diversity": 0.05, "starts": 4},
+    ("driving", "mixture"): {"starts": 4},
 }
-"""Settings that a way needs for a task: as much diversity as leaves what is told learnt."""
+"""Settings that a way needs for a task: as much diversity as leaves what is told learnt, and several starts where
+mixtures learn it, but may settle on one reading."""
 COUNTS = (1, 2, 4, 8, 16)
 """Concept labels, of which the curve shows how much they help."""
 LABELLED = ("half",)
