@@ -357,7 +357,8 @@ def _draw_labels(results: Sequence[Result], folder: Path) -> list[Path]:
             counts = [count for count, _ in curve]
             means = [sum(values) / len(values) for _, values in curve]
             axes.plot(counts, means, marker="o", label=word)
-            axes.set_xticks(counts)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(counts, [str(count) for count in counts])
             axes.fill_between(counts, [min(v) for _, v in curve], [max(v) for _, v in curve], alpha=0.15)
         axes.axhline(95, color="grey", linewidth=0.8, linestyle="--")
         axes.set(title=task, xlabel="concept labels", ylabel="concepts read right, %", ylim=(0, 102))
@@ -378,7 +379,7 @@ def _draw_calibration(results: Sequence[Result], folder: Path) -> list[Path]:
         axes.bar([i + place * width for i, _ in shown], heights, width, label=way)
     axes.set(xticks=[i + 0.4 - width / 2 for i in range(len(tasks))], ylabel="concept calibration error", ylim=(0, 1))
     axes.set_xticklabels(tasks)
-    axes.legend(ncol=3, fontsize=8)
+    axes.legend(ncol=len(WAYS), fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
     return [saved(drawing, folder / "calibration.png")]
 
 
