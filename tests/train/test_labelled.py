@@ -156,6 +156,6 @@ def test_worlds_are_kept_open_wherever_reasoning_is_exact() -> None:
     bound = {"a": doxa.probs(torch.tensor(0.9)), "b": doxa.probs(torch.tensor(0.1))}
     p = 0.81 / 0.82
     lacking = math.log(2) + p * math.log(p) + (1 - p) * math.log(1 - p)
-    for how, expected in (("exact", lacking), ("auto", lacking), ("fuzzy", 0.0)):
+    for how, expected in ((doxa.Exact(), lacking), (doxa.Auto(), lacking), (doxa.Fuzzy(), 0.0)):
         found = kept_open(doxa.Model(text, how, **bound), {}, 0.5)
         assert found.item() == pytest.approx(0.5 * expected, abs=1e-6)
