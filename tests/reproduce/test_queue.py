@@ -45,6 +45,8 @@ def test_the_queue_holds_every_configuration_that_needs_no_data_of_the_user(tmp_
     assert len({job.file for job in jobs}) == len(jobs)
     assert names[0] == "addition/refine/3000" and names[-1] == "figures/refine"
     assert jobs[0].done and jobs[0].file.parent == RESULTS / "addition"
+    labelled = {job.name.rpartition(" ")[2] for job in jobs if job.name.startswith("shortcuts/labels-")}
+    assert labelled == {"5", "6", "7", "8", "9"}  # those before were used to choose settings
     with pytest.raises(ConfigError, match=r"no job is called sudoku/16x16; --dry-run shows all"):
         plan(out=tmp_path, save=tmp_path, only=["sudoku/16x16"])
 

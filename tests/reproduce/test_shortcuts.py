@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +14,22 @@ from doxa.data import MNIST
 from doxa.doctor import certify
 from doxa.errors import ConfigError
 from doxa.reproduce import SHORTCUTS
-from doxa.reproduce._shortcuts import COUNTS, LABELLED, OF_BOTH, OF_TASK, WAYS, ShortcutsConfig, train, with_choice
+from doxa.reproduce._shortcuts import (
+    COUNTS,
+    LABELLED,
+    OF_BOTH,
+    OF_TASK,
+    WAYS,
+    ShortcutsConfig,
+    _Gate,
+    train,
+    with_choice,
+)
+from doxa.semantics import Model
 from doxa.train import Result, check_prefix
 from doxa.train.tasks._labels import count_labels
 from doxa.train.tasks._shortcuts import NAMES, digits_drawn, drawn, driving_drawn
+from doxa.train.tasks._task import Task
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +49,31 @@ def test_every_way_learns_and_does_so_again(way: str, digits: MNIST, tmp_path: P
     again = train(config, tmp_path / "again", seed=0, data=None, progress=False, digits=digits)
     assert again.metrics == result.metrics
     check_prefix(result, again.prefix, rtol=1e-9, atol=0)
+
+
+def test_a_start_that_believes_in_one_component_is_given_up(
+    digits: MNIST, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other components have no gradient, so it stays sure of one reading; with more starts another goes on."""
+    made = ShortcutsConfig.model
+
+    def settled(self: ShortcutsConfig, task: Task, *, seed: int) -> Model:
+        model = made(self, task, seed=seed)
+        if seed == 0:
+            gate = next(part for part in model.modules() if isinstance(part, _Gate))
+            layers: Any = gate.heads.network.network
+            layers[-1].bias.data[0] += 50.0
+        return model
+
+    monkeypatch.setattr(ShortcutsConfig, "model", settled)
+    sure = {}
+    for starts in (1, 2):
+        config = replace(SMALL, components=4, diversity=0.3, starts=starts)
+        result = train(config, tmp_path / str(starts), seed=0, data=None, progress=False, digits=digits)
+        sure[starts] = result.metrics["confidence"]
+    assert sure[1] > 0.9 > 0.7 > sure[2]
+    with pytest.raises(ConfigError, match="starts is 2, for one network, but members is 5"):
+        ShortcutsConfig(starts=2, members=5)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from torch.nn.functional import cross_entropy
 import doxa
 from doxa.errors import ConfigError
 from doxa.train import Task, train_task
-from doxa.train.tasks._labelled import SHOWN, TRIED, Labelled, best_start, moved
+from doxa.train.tasks._labelled import SHOWN, TRIED, Labelled, best_start, kept_open, moved
 
 KNOWLEDGE = """
 sort Image
@@ -147,3 +148,14 @@ def test_how_many_starts() -> None:
     with pytest.raises(ConfigError, match="label_starts is 0, expected 1 or more"):
         replace(some(), label_starts=0)
     assert not Labelled(replace(some(), labels={}))
+
+
+def test_worlds_are_kept_open_wherever_reasoning_is_exact() -> None:
+    """By hand: of 0 + 1 and 1 + 0, with probabilities in the ratio 0.9² to 0.1², log 2 - H is left; fuzzily nothing."""
+    text = "pred a; pred b; [one] a xor b"
+    bound = {"a": doxa.probs(torch.tensor(0.9)), "b": doxa.probs(torch.tensor(0.1))}
+    p = 0.81 / 0.82
+    lacking = math.log(2) + p * math.log(p) + (1 - p) * math.log(1 - p)
+    for how, expected in ((doxa.Exact(), lacking), (doxa.Auto(), lacking), (doxa.Fuzzy(), 0.0)):
+        found = kept_open(doxa.Model(text, how, **bound), {}, 0.5)
+        assert found.item() == pytest.approx(0.5 * expected, abs=1e-6)

@@ -51,12 +51,13 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Item:
-    """Some configurations of an experiment, each with the seeds 0, 1, … below ``seeds``."""
+    """Some configurations of an experiment, each with so many seeds, from ``first`` on."""
 
     experiment: Experiment
     only: str
     seeds: int = 1
     steps: int | None = None  # in place of the configuration's own
+    first: int = 0
 
 
 QUEUE = (
@@ -93,7 +94,7 @@ QUEUE = (
     Item(SAME, "symmetric/product"),
     Item(SAME, "implications/reichenbach-sigmoidal"),
     Item(SHORTCUTS, "[!l]*", 3),
-    Item(SHORTCUTS, "labels-*", 5),
+    Item(SHORTCUTS, "labels-*", 5, first=5),  # settings were tried with the seeds before
     Item(VAE, "*"),
     Item(SAT, "[0-9]*"),
     Item(ADDITION, "exact/*", 3),
@@ -129,7 +130,7 @@ def plan(
     for item in QUEUE:
         rates = _seconds_a_step(collect(item.experiment, save))
         for entry in item.experiment.select([item.only]):
-            for seed in range(item.seeds):
+            for seed in range(item.first, item.first + item.seeds):
                 name = f"{item.experiment.name}/{entry.name}"
                 count = steps or item.steps or entry.config.steps
                 budget = f"{count}-steps"

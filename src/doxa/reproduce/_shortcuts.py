@@ -49,6 +49,7 @@ class ShortcutsConfig(Settings):
     semantics: Literal["exact", "amortized", "fuzzy"] = "exact"
     components: int = 1  # of a mixture; 1 is a belief about each picture alone
     members: int = 1  # networks that are trained apart, and asked together
+    starts: int = 1  # networks that are begun, of which the one with the lowest loss goes on; with labels, the task's
     diversity: float = 0.0  # weight of `Model.diversity`: all worlds that explain a row stay open
     entropy: float = 0.0  # weight of the entropy of what is read off a batch, on average
     labels: int = 0  # so many concept labels to learn from as well
@@ -67,6 +68,8 @@ class ShortcutsConfig(Settings):
             raise ConfigError(f"components and diversity need exact reasoning, but semantics is {self.semantics}")
         if self.labels and self.members > 1:
             raise ConfigError(f"labels are for one network, but members is {self.members}")
+        if self.starts > 1 and self.members > 1:
+            raise ConfigError(f"starts is {self.starts}, for one network, but members is {self.members}")
 
     @property
     def decay(self) -> int:  # type: ignore[override]
@@ -91,7 +94,8 @@ class ShortcutsConfig(Settings):
 
             def step(left: float) -> Tensor:
                 rows = batches.next()
-                return loss_of(model, rows, random) + kept_open(model, {task.rows: rows}, left, generator=random)
+                loss = loss_of(model, rows, random)
+                return loss + kept_open(model, {task.rows: rows}, left, generator=random) if labelled else loss
 
             return step
 
@@ -99,8 +103,9 @@ class ShortcutsConfig(Settings):
             return torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         models = [self.model(task, seed=100 * given.seed + i) for i in range(self.members)]
-        if labelled:
-            starts = (self.model(task, seed=start_seed(100 * given.seed, k)) for k in range(task.label_starts))
+        begun = task.label_starts if labelled else self.starts
+        if begun > 1:
+            starts = (self.model(task, seed=start_seed(100 * given.seed, k)) for k in range(begun))
             models = [best_start(starts, tried, learner)]
         members = nn.ModuleList(models)
         optimizer = learner(members)
@@ -273,10 +278,14 @@ OF_TASK: dict[str, dict[str, Any]] = {
 }
 """Settings that a task needs: as few steps as it takes to learn what is told."""
 OF_BOTH: dict[tuple[str, str], dict[str, Any]] = {
-    ("evenodd", "mixture"): {"diversity": 1.0},
-    ("mod10", "mixture"): {"diversity": 0.05},
+    ("evenodd", "mixture"): {"diversity": 1.0, "starts": 4},
+    ("half", "mixture"): {"starts": 4},
+    ("xor", "mixture"): {"starts": 4},
+    ("mod10", "mixture"): {"diversity": 0.05, "starts": 4},
+    ("driving", "mixture"): {"starts": 4},
 }
-"""Settings that a way needs for a task: as much diversity as leaves what is told learnt."""
+"""Settings that a way needs for a task: as much diversity as leaves what is told learnt, and several starts where
+mixtures learn it, but may settle on one reading."""
 COUNTS = (1, 2, 4, 8, 16)
 """Concept labels, of which the curve shows how much they help."""
 LABELLED = ("half",)
@@ -348,7 +357,8 @@ def _draw_labels(results: Sequence[Result], folder: Path) -> list[Path]:
             counts = [count for count, _ in curve]
             means = [sum(values) / len(values) for _, values in curve]
             axes.plot(counts, means, marker="o", label=word)
-            axes.set_xticks(counts)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(counts, [str(count) for count in counts])
             axes.fill_between(counts, [min(v) for _, v in curve], [max(v) for _, v in curve], alpha=0.15)
         axes.axhline(95, color="grey", linewidth=0.8, linestyle="--")
         axes.set(title=task, xlabel="concept labels", ylabel="concepts read right, %", ylim=(0, 102))
@@ -369,7 +379,7 @@ def _draw_calibration(results: Sequence[Result], folder: Path) -> list[Path]:
         axes.bar([i + place * width for i, _ in shown], heights, width, label=way)
     axes.set(xticks=[i + 0.4 - width / 2 for i in range(len(tasks))], ylabel="concept calibration error", ylim=(0, 1))
     axes.set_xticklabels(tasks)
-    axes.legend(ncol=3, fontsize=8)
+    axes.legend(ncol=len(WAYS), fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
     return [saved(drawing, folder / "calibration.png")]
 
 

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from doxa.data._batches import move_columns, take_rows
-from doxa.semantics import Exact, Model
+from doxa.errors import BudgetError
+from doxa.semantics import Auto, Exact, Model
 from doxa.semantics._labels import label_loss
 from doxa.semantics._semantics import Generator
 from doxa.train.tasks._task import Task, columns
@@ -109,9 +110,14 @@ def start_seed(seed: int, start: int) -> int:
 
 def kept_open(model: Model, data: Mapping[str, Any], share: float, *, generator: Generator = None) -> Tensor:
     """What keeps all worlds open that fit: a share of `OPEN` times the diversity; 0 where reasoning is not exact."""
-    if not isinstance(model.semantics, Exact):
+    if not isinstance(model.semantics, Exact | Auto):
         return torch.zeros(())
-    return share * OPEN * model.diversity(generator=generator, **data).total
+    try:
+        return share * OPEN * model.diversity(generator=generator, **data).total
+    except BudgetError:
+        if isinstance(model.semantics, Exact):
+            raise
+        return torch.zeros(())  # it is not exact either where that is too much
 
 
 def best_start(
