@@ -415,7 +415,7 @@ def _draw_seconds(axes: Any, results: Sequence[Result]) -> None:
                 style = {"color": f"C{colour}", "markersize": 5, "fillstyle": "full" if done else "none"}
                 axes.plot([run.metrics["spent"]], [y + 0.15 * (colour - 1.5)], "o" if done else ">", **style)
     axes.set(title="CPU-seconds to accuracy; > not reached", xscale="log")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, ncol=2, loc="upper left", bbox_to_anchor=(0, -0.08))
 
 
 def _draw_parts(axes: Any, results: Sequence[Result], tables: tuple[str, ...]) -> None:
@@ -430,7 +430,7 @@ def _draw_parts(axes: Any, results: Sequence[Result], tables: tuple[str, ...]) -
     for i, name in enumerate(PARTS):
         axes.barh(0, 0, color=f"C{i}", label=name)
     axes.set(title=f"where the time of a step goes, %: N = {tables[0].split('-')[1]}", xlim=(0, 118))
-    axes.legend(fontsize=7, loc="lower left")
+    axes.legend(fontsize=7, ncol=3, loc="upper left", bbox_to_anchor=(0, -0.08))
 
 
 def _runs(results: Sequence[Result], table: str, how: str) -> list[Result]:
