@@ -30,7 +30,7 @@ from doxa.semantics import Amortized, Model, Semantics
 from doxa.semantics import semantics as by_word
 from doxa.train import Result
 from doxa.train.report._report import figure
-from doxa.train.tasks._labelled import Labelled, best_start, kept_open, start_seed
+from doxa.train.tasks._labelled import TRIED, Labelled, best_start, kept_open, start_seed
 from doxa.train.tasks._labels import Labels
 from doxa.train.tasks._measure import belief, measure
 from doxa.train.tasks._shortcuts import NAMES, Drawn, drawn
@@ -49,9 +49,13 @@ class ShortcutsConfig(Settings):
     semantics: Literal["exact", "amortized", "fuzzy"] = "exact"
     components: int = 1  # of a mixture; 1 is a belief about each picture alone
     members: int = 1  # networks that are trained apart, and asked together
-    starts: int = 1  # networks that are begun, of which the one with the lowest loss goes on; with labels, the task's
+    starts: int = 1  # networks that are begun for each member; the one with the lowest loss goes on
+    tried: int = TRIED  # steps after which the better half of the starts goes on, for as many more
     diversity: float = 0.0  # weight of `Model.diversity`: all worlds that explain a row stay open
     entropy: float = 0.0  # weight of the entropy of what is read off a batch, on average
+    spread: float = 0.0  # as much more of it in the first step; it falls to 0 in the first half of the steps
+    sharpness: float = 1.0  # so many times larger are the weights of the last layer at first, so networks are surer
+    pretrain: int = 200  # of amortised inference: its steps before the networks learn
     labels: int = 0  # so many concept labels to learn from as well
     choice: Literal["ask", "random"] = "ask"  # who chooses them
     rows: int = 2000  # to learn from
@@ -68,8 +72,6 @@ class ShortcutsConfig(Settings):
             raise ConfigError(f"components and diversity need exact reasoning, but semantics is {self.semantics}")
         if self.labels and self.members > 1:
             raise ConfigError(f"labels are for one network, but members is {self.members}")
-        if self.starts > 1 and self.members > 1:
-            raise ConfigError(f"starts is {self.starts}, for one network, but members is {self.members}")
 
     @property
     def decay(self) -> int:  # type: ignore[override]
@@ -83,8 +85,8 @@ class ShortcutsConfig(Settings):
         batches = Batches(fields, self.batch_size, seed=given.seed, drop_last=True)
         random = torch.Generator().manual_seed(given.seed)
 
-        def loss_of(model: Model, rows: Mapping[str, Any], random: torch.Generator) -> Tensor:
-            found = self.loss(model, task, {task.rows: rows}, random)
+        def loss_of(model: Model, rows: Mapping[str, Any], random: torch.Generator, i: int = 0) -> Tensor:
+            found = self.loss(model, task, {task.rows: rows}, random, i)
             told = labelled.loss(model, generator=random) if labelled else {}
             return sum([*found.values(), *told.values()], torch.zeros(()))
 
@@ -102,17 +104,20 @@ class ShortcutsConfig(Settings):
         def learner(model: nn.Module) -> torch.optim.Optimizer:
             return torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
-        models = [self.model(task, seed=100 * given.seed + i) for i in range(self.members)]
         begun = task.label_starts if labelled else self.starts
-        if begun > 1:
-            starts = (self.model(task, seed=start_seed(100 * given.seed, k)) for k in range(begun))
-            models = [best_start(starts, tried, learner)]
+
+        def begin(member: int) -> Model:
+            seed = 100 * given.seed + member
+            starts = (self.model(task, seed=start_seed(seed, k)) for k in range(begun))
+            return next(starts) if begun == 1 else best_start(starts, tried, learner, self.tried)
+
+        models = [begin(member) for member in range(self.members)]
         members = nn.ModuleList(models)
         optimizer = learner(members)
 
         def step(i: int) -> dict[str, Tensor]:
             rows = batches.next()
-            loss = torch.stack([loss_of(model, rows, random) for model in models]).sum()
+            loss = torch.stack([loss_of(model, rows, random, i) for model in models]).sum()
             descend(loss, optimizer, rate=self.rate(self.learning_rate, i))
             return {"loss": loss.detach() / len(models)}
 
@@ -133,20 +138,32 @@ class ShortcutsConfig(Settings):
         """New networks for a task."""
         how: Semantics = by_word(self.semantics)
         if isinstance(how, Amortized):
-            how = replace(how, pretrain=200)
-        if self.components > 1:
-            plain, count = task.symbols, self.components
-            task = replace(task, symbols=lambda: _mixed(plain(), count))
-        return task.model(how, seed=seed).train()
+            how = replace(how, pretrain=self.pretrain)
+        plain = task.symbols
+        return replace(task, symbols=lambda: self.networks(plain())).model(how, seed=seed).train()
 
-    def loss(self, model: Model, task: Task, batch: Mapping[str, Any], random: torch.Generator) -> dict[str, Tensor]:
-        """The parts of the loss of one network."""
+    def networks(self, symbols: Mapping[str, Any]) -> dict[str, Any]:
+        """New networks: these, or a mixture of networks like these with weights from another one."""
+        gate = _Gate(copy.deepcopy(next(iter(symbols.values())).thing), self.components)
+        if self.components > 1:
+            symbols = {name: logits(_Heads(declared.thing, self.components)) for name, declared in symbols.items()}
+        for declared in symbols.values():
+            *_, last = (part for part in declared.thing.modules() if isinstance(part, nn.Linear))
+            with torch.no_grad():
+                last.weight.mul_(self.sharpness)
+        return dict(mixture(weights=logits(gate), **symbols) if self.components > 1 else symbols)
+
+    def loss(
+        self, model: Model, task: Task, batch: Mapping[str, Any], random: torch.Generator, i: int = 0
+    ) -> dict[str, Tensor]:
+        """The parts of the loss of one network in step i."""
         model.inference_step(generator=random, **batch)
         found = {"knowledge": model.loss(generator=random, **batch)}
         if self.diversity:
             found["diversity"] = self.diversity * model.diversity(generator=random, **batch).total
-        if self.entropy:
-            found["entropy"] = -self.entropy * _mean_entropy(model, task, batch)
+        weight = self.entropy + self.spread * max(0.0, 1 - 2 * i / self.steps)
+        if weight:
+            found["entropy"] = -weight * _mean_entropy(model, task, batch)
         return found
 
     def measured(self, task: Task, models: Sequence[Model]) -> dict[str, float]:
@@ -190,13 +207,6 @@ class _Gate(nn.Module):
 
     def forward(self, *pictures: Tensor) -> Tensor:
         return torch.stack([self.heads(part) for part in pictures]).sum(0)
-
-
-def _mixed(symbols: Mapping[str, Any], components: int) -> dict[str, Any]:
-    """A mixture of networks like these, with weights from another one."""
-    heads = {name: logits(_Heads(declared.thing, components)) for name, declared in symbols.items()}
-    gate = _Gate(copy.deepcopy(next(iter(symbols.values())).thing), components)
-    return dict(mixture(weights=logits(gate), **heads))
 
 
 def _mean_entropy(model: Model, task: Task, batch: Mapping[str, Any]) -> Tensor:

@@ -121,17 +121,21 @@ def kept_open(model: Model, data: Mapping[str, Any], share: float, *, generator:
 
 
 def best_start(
-    starts: Iterable[M], loss: Callable[[M], Callable[[float], Tensor]], optimizer: Callable[[M], torch.optim.Optimizer]
+    starts: Iterable[M],
+    loss: Callable[[M], Callable[[float], Tensor]],
+    optimizer: Callable[[M], torch.optim.Optimizer],
+    steps: int = TRIED,
 ) -> M:
     """The best of some new models, after some steps: the one whose loss is the lowest in the end.
 
-    After `TRIED` steps the better half goes on for as many more, and the best of these is returned as it is then.
+    After so many steps the better half goes on for as many more, and the best of these is returned as it is then.
 
     Args:
         starts: the models.
         loss: makes, for a model, what gives the loss of the next step; for all models the same batches. It takes the
             share of the steps that are left, for `kept_open`.
         optimizer: makes the optimiser of a model.
+        steps: at first; at least `LAST`.
 
     >>> def square(model):
     ...     return lambda left: (model.weight - 1).square().sum() + (model.bias.square() - 1).square().sum()
@@ -145,12 +149,12 @@ def best_start(
         ends = []
         for _, step, descent in going:
             last = []
-            for i in range(TRIED):
-                found = step(1 - (number * TRIED + i) / (2 * TRIED))
+            for i in range(steps):
+                found = step(1 - (number * steps + i) / (2 * steps))
                 descent.zero_grad()
                 torch.autograd.backward(found)
                 descent.step()
-                if i >= TRIED - LAST:
+                if i >= steps - LAST:
                     last.append(found.detach())
             ends.append(torch.stack(last).double().mean().item())
         best = sorted(range(len(going)), key=ends.__getitem__)[:kept]
