@@ -35,14 +35,14 @@ def draw_objects(shapes: Tensor, colours: Tensor, *, size: int = 16, seed: int =
     _check("colours", colours, COLOURS)
     random = torch.Generator().manual_seed(seed)
     count = len(shapes)
-    radius = _between(0.22 * size, 0.32 * size, count, random)
+    radius = _between(0.36 * size, 0.44 * size, count, random)
     place = radius[:, None] + torch.rand(count, 2, generator=random) * (size - 1 - 2 * radius)[:, None]
     along = torch.arange(size).float()
     down = (along[None, :, None] - place[:, 0, None, None]) / radius[:, None, None]
     right = (along[None, None, :] - place[:, 1, None, None]) / radius[:, None, None]
     inside = torch.stack(
         [
-            torch.maximum(down.abs(), right.abs().expand_as(down + right)) <= 0.85,
+            torch.maximum(down.abs(), right.abs().expand_as(down + right)) <= 0.95,
             down**2 + right**2 <= 1,
             (down <= 0.8) & (right.abs() <= (down + 1) * 0.55),
         ]
