@@ -14,6 +14,7 @@ from doxa.data import MNIST
 from doxa.doctor import certify
 from doxa.errors import ConfigError
 from doxa.reproduce import SHORTCUTS
+from doxa.reproduce._experiment import Given
 from doxa.reproduce._shortcuts import (
     COUNTS,
     LABELLED,
@@ -72,8 +73,40 @@ def test_a_start_that_believes_in_one_component_is_given_up(
         result = train(config, tmp_path / str(starts), seed=0, data=None, progress=False, digits=digits)
         sure[starts] = result.metrics["confidence"]
     assert sure[1] > 0.9 > 0.7 > sure[2]
-    with pytest.raises(ConfigError, match="starts is 2, for one network, but members is 5"):
-        ShortcutsConfig(starts=2, members=5)
+
+
+def test_each_member_has_its_own_starts(digits: MNIST) -> None:
+    """Two starts each: four networks are made, and two of them go on."""
+    config = replace(SMALL, members=2, starts=2, tried=25)
+    models = config.training(Given(0, digits=digits)).state["models"]
+    first, second = (torch.cat([p.flatten() for p in model.parameters()]) for model in models)
+    assert len(models) == 2 and not torch.equal(first, second)
+
+
+def test_spread_falls_to_nothing_half_way(digits: MNIST) -> None:
+    """In the first step −spread times the entropy, computed here by hand; from the middle on nothing."""
+    config = replace(SMALL, spread=4.0)
+    task = config.made(Given(0, digits=digits)).task
+    model, random = config.model(task, seed=0), torch.Generator()
+    read = model.interpretation.meaning("bit").call  # type: ignore[union-attr]
+    batch = {task.rows: {name: column[:8] for name, column in task.train[task.rows].items()}}
+    pictures = torch.cat([batch[task.rows][place.partition(".")[2]] for place in task.concepts["bit"]])
+    mean = read(pictures).softmax(-1).mean(0)
+    entropy = torch.distributions.Categorical(mean).entropy()
+    for i, share in ((0, 1.0), (10, 0.5), (20, 0.0), (39, 0.0)):
+        found = config.loss(model, task, batch, random, i)
+        torch.testing.assert_close(found.get("entropy", torch.zeros(())), -4 * share * entropy)
+
+
+def test_sharp_networks_are_surer_at_first(digits: MNIST) -> None:
+    task = SMALL.made(Given(0, digits=digits)).task
+    pictures = next(column for column in task.train[task.rows].values() if column.ndim == 3)
+    for components in (1, 3):
+        plain, sharp = (
+            replace(SMALL, components=components, sharpness=k).model(task, seed=0).interpretation.meaning("bit")
+            for k in (1.0, 7.0)
+        )
+        torch.testing.assert_close(sharp.call(pictures), 7 * plain.call(pictures))  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", NAMES)
