@@ -19,7 +19,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from doxa._numerics import safe_log
 from doxa.data import MNIST, Batches
 from doxa.doctor import ask, certify
 from doxa.errors import ConfigError
@@ -32,7 +31,7 @@ from doxa.train import Result
 from doxa.train.report._report import figure
 from doxa.train.tasks._labelled import TRIED, Labelled, best_start, kept_open, start_seed
 from doxa.train.tasks._labels import Labels
-from doxa.train.tasks._measure import belief, measure
+from doxa.train.tasks._measure import mean_entropy, measure
 from doxa.train.tasks._shortcuts import NAMES, Drawn, drawn
 from doxa.train.tasks._task import Task
 
@@ -164,7 +163,8 @@ class ShortcutsConfig(Settings):
             found["diversity"] = self.diversity * model.diversity(generator=random, **batch).total
         weight = self.entropy + self.spread * max(0.0, 1 - 2 * i / self.steps)
         if weight:
-            found["entropy"] = -weight * _mean_entropy(model, task, batch)
+            read = {symbol: [place.partition(".")[2] for place in own] for symbol, own in task.concepts.items()}
+            found["entropy"] = -weight * mean_entropy(model, read, batch[task.rows])
         return found
 
     def measured(self, task: Task, models: Sequence[Model]) -> dict[str, float]:
@@ -208,16 +208,6 @@ class _Gate(nn.Module):
 
     def forward(self, *pictures: Tensor) -> Tensor:
         return torch.stack([self.heads(part) for part in pictures]).sum(0)
-
-
-def _mean_entropy(model: Model, task: Task, batch: Mapping[str, Any]) -> Tensor:
-    """H(mean over the pictures of a batch of what is believed of each), summed over concepts."""
-    found = torch.zeros(())
-    for symbol, places in task.concepts.items():
-        pictures = torch.cat([batch[task.rows][place.partition(".")[2]] for place in places])
-        mean = belief(model, symbol, pictures).mean(0)
-        found = found - (mean * safe_log(mean)).sum()
-    return found
 
 
 def with_choice(made: Drawn, count: int, choice: str, *, seed: int) -> Task:

@@ -12,13 +12,14 @@ by concepts that are not the intended ones: a reasoning shortcut, or a local min
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from doxa._numerics import safe_log
 from doxa.data._batches import move_columns
 from doxa.errors import ConfigError, DataError
 from doxa.logic import Function, Ragged
@@ -305,6 +306,23 @@ def belief(model: Model, symbol: str, objects: Tensor) -> Tensor:
         found = found.reshape(len(objects))
         return torch.stack([1 - found, found], -1)
     return _alone(found)
+
+
+def mean_entropy(model: Model, concepts: Mapping[str, Sequence[str]], rows: Mapping[str, Any]) -> Tensor:
+    """The entropy of what is believed of the objects of some rows on average, summed over concepts.
+
+    It is largest where all values are believed alike often; of each object, a network may be sure.
+
+    Args:
+        concepts: symbols, and the fields that hold their objects.
+    """
+    found = torch.zeros(())
+    for symbol, names in concepts.items():
+        columns = [rows[name] for name in names]
+        objects = torch.cat([column.values if isinstance(column, Ragged) else column for column in columns])
+        mean = belief(model, symbol, objects).mean(0)
+        found = found - (mean * safe_log(mean)).sum()
+    return found
 
 
 def _alone(truths: Tensor) -> Tensor:

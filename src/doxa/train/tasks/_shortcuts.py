@@ -82,6 +82,7 @@ class _Digits:
     worlds: tuple[tuple[int, ...], ...]
     symbol: str = "digit"
     values: int = 10
+    spread: float = 0.0
 
     @property
     def some(self) -> bool:
@@ -192,6 +193,7 @@ def digits_drawn(name: str, mnist: MNIST, rows: Two = ROWS, *, seeds: Two = SEED
         images=[f"{about.rows}.{image}" for image in about.images],
         worlds={**columns, about.told: about.function(worlds).tolist()} if about.told and about.some else None,
         fitting=FITTING,
+        spread=about.spread,
     )
     return Drawn(task, truths[0])
 

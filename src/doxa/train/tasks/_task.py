@@ -55,6 +55,8 @@ class Task:
         batch_size: rows in a batch.
         validation: hold out so many training rows, to stop early and to keep the best checkpoint; see `TaskConfig`.
         diversity: how much of `Model.diversity` is added to the loss, so that all worlds stay open that fit the labels.
+        spread: how much all values of the concepts are to be read alike often at first, so that several are not taken
+            for one; less and less, and not at all in the second half of the steps. See `mean_entropy`.
 
     >>> import doxa
     >>> def data(n):
@@ -92,6 +94,7 @@ class Task:
     batch_size: int = 64
     validation: int = 0
     diversity: float = 0.0
+    spread: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.name or any(letter in self.name for letter in "/\\\0") or self.name.startswith("."):

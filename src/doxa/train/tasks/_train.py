@@ -31,7 +31,7 @@ from doxa.train.tasks._find import find_task
 from doxa.train.tasks._fit import Fitting, fit
 from doxa.train.tasks._labelled import Labelled, best_start, kept_open, start_seed
 from doxa.train.tasks._labels import Labels, read_labels
-from doxa.train.tasks._measure import measure
+from doxa.train.tasks._measure import mean_entropy, measure
 from doxa.train.tasks._task import Task, columns, nearest
 
 LOOKED_AT = 500
@@ -76,6 +76,7 @@ class TaskConfig:
     Of ``validation`` training rows held out are the learning curves, patience looks at them, and the checkpoint that
     was best on them counts: by task accuracy where there is a target, else by satisfaction, and of equals the first.
     With 0 the last checkpoint counts. ``diversity`` times `Model.diversity` is added to the loss, and logged apart.
+    So is, in the first half of the steps and less and less, -``spread`` times `mean_entropy`.
     """
 
     task: str  # its name, or the file it is in
@@ -86,6 +87,7 @@ class TaskConfig:
     batch_size: int = 64
     validation: int = 0
     diversity: float = 0.0
+    spread: float = 0.0
     fitting: Fitting = field(default_factory=Fitting)
     concepts: str = ""  # a table of concept labels, where one was given
     fingerprint: Fingerprint = field(default_factory=Fingerprint)  # to notice that data and networks have changed
@@ -93,8 +95,9 @@ class TaskConfig:
     def __post_init__(self) -> None:
         if self.validation < 0:
             raise ConfigError(f"validation is {self.validation}, expected 0 or more training rows to hold out")
-        if not 0 <= self.diversity < math.inf:
-            raise ConfigError(f"diversity is {self.diversity}, expected a weight of 0 or more")
+        for name in ("diversity", "spread"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected a weight of 0 or more")
         if self.fitting.patience and not self.validation:
             raise ConfigError("patience needs rows to look at that are not for testing; hold some out: validation=500")
 
@@ -102,9 +105,16 @@ class TaskConfig:
 class _Objective(nn.Module):
     """The loss of a batch: that of the knowledge, and the task's own beside it."""
 
-    def __init__(self, task: Task, model: Model, diversity: float) -> None:
+    done: Tensor  # steps, where spread becomes less with them
+
+    def __init__(self, task: Task, model: Model, config: TaskConfig) -> None:
         super().__init__()
-        self.model, self.diversity = model, diversity
+        self.model, self.diversity, self.spread = model, config.diversity, config.spread
+        if self.spread:
+            if not task.concepts:
+                raise ConfigError(f"spread is {self.spread}, but the task names no concepts that are read")
+            self.register_buffer("done", torch.zeros(()))
+            self._half = config.fitting.steps / 2
 
         def whole(batch: Mapping[str, Any]) -> dict[str, Any]:
             return task.with_rows(task.train, batch)
@@ -112,6 +122,7 @@ class _Objective(nn.Module):
         labelled = Labelled(task)
         # functions, for a copy of the module (a moving average of it) must not copy the data
         self._whole, self._supervised, self.labelled = whole, task.supervised, labelled.loss if labelled else None
+        self._read = {symbol: [place.partition(".")[2] for place in own] for symbol, own in task.concepts.items()}
 
     def forward(self, /, **batch: Any) -> dict[str, Tensor]:
         data = self._whole(batch)
@@ -128,10 +139,15 @@ class _Objective(nn.Module):
         if self.diversity:
             metrics["diversity"] = self.model.diversity(**data).total
             metrics["loss"] = metrics["loss"] + self.diversity * metrics["diversity"]
+        if self.spread and self.done < self._half:
+            metrics["entropy"] = mean_entropy(self.model, self._read, batch)
+            metrics["loss"] = metrics["loss"] - self.spread * (1 - self.done / self._half) * metrics["entropy"]
         return metrics
 
     def prepare(self, batch: Mapping[str, Any]) -> None:
-        """Let the inference models of an amortised semantics learn; others have none."""
+        """Count the step, and let the inference models of an amortised semantics learn; others have none."""
+        if self.spread:
+            self.done += 1
         self.model.inference_step(**self._whole(batch))
 
     def blame(self, /, **batch: Any) -> str:
@@ -209,7 +225,7 @@ def train_task(
             kept = config  # it failed before it had learnt anything, and has been mended: begin anew
         _check_unchanged(begun, kept, config)
         config = replace(config, fingerprint=kept.fingerprint)  # an old run has none
-    objective = _Objective(learnt, model, config.diversity)
+    objective = _Objective(learnt, model, config)
     if objective.labelled is not None and not _has_begun(path):
         objective = _best_objective(learnt, lambda k: task.model(chosen, seed=start_seed(seed, k)), config, seed)
 
@@ -254,7 +270,7 @@ def _best_objective(task: Task, make: Callable[[int], Model], config: TaskConfig
 
         return step
 
-    starts = (_Objective(task, make(k), config.diversity) for k in range(task.label_starts))
+    starts = (_Objective(task, make(k), config) for k in range(task.label_starts))
     with seeded(seed):
         return best_start(starts, loss, config.fitting.make_optimizer)
 
@@ -294,10 +310,11 @@ def configured(
         task.batch_size,
         task.validation,
         task.diversity,
+        task.spread,
         task.fitting,
     )
     of_fitting = [f.name for f in fields(Fitting)]
-    known = [*of_fitting, "batch_size", "validation", "diversity"]
+    known = [*of_fitting, "batch_size", "validation", "diversity", "spread"]
     changes = []
     for setting in settings:
         key = setting.partition("=")[0].strip()
