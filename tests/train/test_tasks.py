@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -188,7 +189,7 @@ def test_interrupted_it_goes_on_with_the_same_bits(word: str, tmp_path: Path) ->
             raise Broken
         return supervised(model, data)
 
-    settings = ["average=0.9"]
+    settings = ["average=0.9", "spread=2"]
     with pytest.raises(Broken):
         train_task(coins(supervised=breaking), word, tmp_path / "broken", settings=settings, progress=False)
     assert Run.open(tmp_path / "broken").load().step == 30
@@ -211,6 +212,21 @@ def test_interrupted_it_goes_on_with_the_same_bits(word: str, tmp_path: Path) ->
         averaged.interpretation.meaning("face").module.weight,
         next(value for name, value in state["average"].items() if name.endswith("weight")),
     )
+
+
+def test_all_values_are_read_alike_often_at_first(tmp_path: Path) -> None:
+    """The entropy is logged, in nats, while it counts, which is in the first half of the steps; it is at most log 3."""
+    run = train_task(coins(), "exact", tmp_path / "run", settings=["spread=5"], progress=False)
+    found = {line["step"]: line["entropy"] for line in run.metrics() if "entropy" in line}
+    assert list(found) == [10, 20] and all(0 < value <= math.log(3) + 1e-6 for value in found.values())
+    for line in run.metrics()[:2]:
+        parts = line["loss of sum"] + line["loss of product"]
+        left = 1 - line["step"] / 30
+        assert line["loss"] == pytest.approx(parts - 5 * left * line["entropy"], rel=1e-5)
+    with pytest.raises(ConfigError, match=r"spread is 5.0, but the task names no concepts"):
+        train_task(coins(concepts={}), "exact", tmp_path / "none", settings=["spread=5"], progress=False)
+    with pytest.raises(ConfigError, match=r"spread is -1.0, expected a weight of 0 or more"):
+        train_task(coins(), "exact", tmp_path / "less", settings=["spread=-1"], progress=False)
 
 
 def test_a_shared_set_of_objects_comes_with_every_batch(tmp_path: Path) -> None:
@@ -375,7 +391,7 @@ def test_tasks_with_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown key 'step'; did you mean 'steps'"):
         train_task(task, "exact", tmp_path / "a", settings=["step=3"], progress=False)
     with pytest.raises(
-        ConfigError, match=r"unknown key 'bach'; did you mean 'batch_size'\? .* steps, .*, validation, diversity$"
+        ConfigError, match=r"unknown key 'bach'; did you mean 'batch_size'\? .* steps, .*, diversity, spread$"
     ):
         train_task(task, "exact", tmp_path / "a", settings=["bach=3"], progress=False)
     with pytest.raises(ConfigError, match=r"optimizer is 'adm' \(text\), wanted one of adam, adamw, sgd$"):

@@ -82,7 +82,6 @@ class _Digits:
     worlds: tuple[tuple[int, ...], ...]
     symbol: str = "digit"
     values: int = 10
-    spread: float = 0.0
 
     @property
     def some(self) -> bool:
@@ -193,7 +192,6 @@ def digits_drawn(name: str, mnist: MNIST, rows: Two = ROWS, *, seeds: Two = SEED
         images=[f"{about.rows}.{image}" for image in about.images],
         worlds={**columns, about.told: about.function(worlds).tolist()} if about.told and about.some else None,
         fitting=FITTING,
-        spread=about.spread,
     )
     return Drawn(task, truths[0])
 
@@ -280,6 +278,7 @@ def kandinsky_drawn(rows: Two = ROWS, *, seeds: Two = SEEDS) -> Drawn:
         images=[f"boards.{place}" for place in places],
         worlds={**worlds_told, "pattern": [("no", "yes")[v] for v in occurring[:, -1].tolist()]},
         fitting=FITTING,
+        spread=10.0,
     )
     return Drawn(task, truths[0])
 

@@ -371,7 +371,8 @@ def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | 
     now = replace(Fingerprint.of(task, model), labels=config.fingerprint.labels)  # what was told is not asked again
     _check_unchanged(run, config, replace(config, knowledge=task.text, fingerprint=now))
     state = checkpoint_that_counts(run).state
-    trained = {name.removeprefix("model."): value for name, value in state.get("objective", {}).items()}
+    saved = state.get("objective", {}).items()
+    trained = {name.removeprefix("model."): value for name, value in saved if name != "done"}
     parameters = dict(model.named_parameters())
     for name, value in state.get("average", {}).items():  # where parameters were averaged, the averages count
         if (own := name.removeprefix("module.model.")) in parameters:
