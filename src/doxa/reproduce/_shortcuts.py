@@ -55,6 +55,7 @@ class ShortcutsConfig(Settings):
     spread: float = 0.0  # as much more of it in the first step; it falls to 0 in the first half of the steps
     sharpness: float = 1.0  # so many times larger are the last layers at first, so that networks are surer
     pretrain: int = 200  # of amortised inference: its steps before the networks learn
+    prior: Literal["mixture", "replay"] = "mixture"  # of amortised inference: of the beliefs it learns from
     labels: int = 0  # so many concept labels to learn from as well
     choice: Literal["ask", "random"] = "ask"  # who chooses them
     rows: int = 2000  # to learn from
@@ -137,7 +138,7 @@ class ShortcutsConfig(Settings):
         """New networks for a task."""
         how: Semantics = by_word(self.semantics)
         if isinstance(how, Amortized):
-            how = replace(how, pretrain=self.pretrain)
+            how = replace(how, pretrain=self.pretrain, prior=self.prior)
         plain = task.symbols
         return replace(task, symbols=lambda: self.networks(plain())).model(how, seed=seed).train()
 
@@ -288,10 +289,11 @@ OF_BOTH: dict[tuple[str, str], dict[str, Any]] = {
     ("parity", "entropy"): {"starts": 4, "sharpness": 10.0},
     ("mod10", "mixture"): {"diversity": 0.05, "spread": 0.0, "tried": TRIED},
     ("mod10", "amortized"): {"pretrain": 1000},
-    ("equation", "amortized"): {"steps": 1000},
+    ("equation", "amortized"): {"steps": 600, "prior": "replay", "starts": 4},
     ("driving", "mixture"): {"starts": 4},
     ("driving", "fuzzy"): {"spread": 3.0},
     ("kandinsky", "mixture"): {"components": 4, "diversity": 0.01},
+    ("kandinsky", "amortized"): {"prior": "replay"},
 }
 """Settings that a way needs for a task: as much diversity as leaves what is told learnt; several starts where mixtures
 learn it, but may settle on one reading; and sure networks at first where it is a saddle to be sure of nothing."""
