@@ -21,7 +21,7 @@ SMOKERS = str(KNOWLEDGE / "smokers.doxa")
 
 
 def doxa(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "doxa.cli", *arguments], capture_output=True, text=True, cwd=cwd)
+    return subprocess.run([sys.executable, "-m", "doxa", *arguments], capture_output=True, text=True, cwd=cwd)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_colours_on_a_terminal(broken: str) -> None:
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)
-    command = [sys.executable, "-m", "doxa.cli", "check", broken]
+    command = [sys.executable, "-m", "doxa", "check", broken]
     subprocess.run(command, stdout=follower, stderr=follower, env=environment, check=False)
     os.close(follower)
     printed = b""

@@ -246,7 +246,7 @@ def lines_of(file: Path, process: subprocess.Popen[str], count: int) -> None:
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     (folder / "task.py").write_text(TASK.replace("steps=2", "log_every=1, evaluate_every=10**6"), encoding="utf-8")
     return subprocess.Popen(
-        [sys.executable, "-m", "doxa.cli", *arguments, "task.py", "--steps", "10000000", "--quiet"],
+        [sys.executable, "-m", "doxa", *arguments, "task.py", "--steps", "10000000", "--quiet"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -396,7 +396,7 @@ def test_compare_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_hardware_that_is_not_there(settings: str, said: str, tmp_path: Path) -> None:
     """Processes that train together end together: none is left that waits for one that failed."""
     (tmp_path / "task.py").write_text(TASK, encoding="utf-8")
-    command = [sys.executable, "-m", "doxa.cli", "train", "task.py", "--steps", "4", "--quiet", "--set"]
+    command = [sys.executable, "-m", "doxa", "train", "task.py", "--steps", "4", "--quiet", "--set"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
     done = subprocess.run(
         [*command, *settings.split()], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment

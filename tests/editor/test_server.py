@@ -66,7 +66,7 @@ class Editor:
 def with_editor(file: Path, story: Any) -> None:
     async def play() -> None:
         client = LanguageClient("test", "1")
-        await client.start_io(sys.executable, "-m", "doxa.cli", "lsp")
+        await client.start_io(sys.executable, "-m", "doxa", "lsp")
         editor = Editor(client, file)
 
         @client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)

@@ -27,7 +27,7 @@ pred wet
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("play") / "weather.doxa"
     file.write_text(TEXT, encoding="utf-8")
-    command = [sys.executable, "-m", "doxa.cli", "play", str(file), "--no-browser"]
+    command = [sys.executable, "-m", "doxa", "play", str(file), "--no-browser"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     assert server.stdout is not None

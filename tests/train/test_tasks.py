@@ -655,7 +655,7 @@ def test_the_page_in_a_browser(shades: tuple[Path, Comparison, list[Path]]) -> N
 def test_killed_and_started_again_it_ends_the_same(tmp_path: Path) -> None:
     file = tmp_path / "shades.py"
     file.write_text(INVENTED, encoding="utf-8")
-    common = [sys.executable, "-m", "doxa.cli", "train", str(file), "--semantics", "sampled", "--steps", "60"]
+    common = [sys.executable, "-m", "doxa", "train", str(file), "--semantics", "sampled", "--steps", "60"]
     options = ["--set", "evaluate_every=10", "log_every=5", "--quiet", "--out"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     task = find_task(file)

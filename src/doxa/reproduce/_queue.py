@@ -187,7 +187,7 @@ class Running:
         alone = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "doxa.cli", *self.job.arguments],
+                [sys.executable, "-m", "doxa", *self.job.arguments],
                 env={**os.environ, **alone},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

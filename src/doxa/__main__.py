@@ -1,4 +1,4 @@
-"""``python -m doxa.cli``, the same as ``doxa``."""
+"""``python -m doxa``, the same as ``doxa``."""
 
 from doxa.cli import main
 
