@@ -293,3 +293,12 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     one, _, both = json.loads(capsys.readouterr().out)
     assert one["concept_calibration"] == pytest.approx(both["concept_calibration"], abs=1e-6)
     assert both["semantics"] == "2 together: exact"
+
+
+def test_too_few_labels_for_one_object_are_told() -> None:
+    """Three concepts of a street are asked for together; of two labels nothing is said but that more are wanted."""
+    found = ask(driving_drawn((40, 5)).task, size=2)
+    assert not found.questions and found.share == 0 and found.expected == 0
+    assert str(found).splitlines()[-1].endswith("more than so many labels: ask for more")
+    more = str(ask(driving_drawn((40, 5)).task, size=3))
+    assert "on rows without labels, one object of a row with all its concepts" in more

@@ -223,10 +223,40 @@ def test_all_values_are_read_alike_often_at_first(tmp_path: Path) -> None:
         parts = line["loss of sum"] + line["loss of product"]
         left = 1 - line["step"] / 30
         assert line["loss"] == pytest.approx(parts - 5 * left * line["entropy"], rel=1e-5)
-    with pytest.raises(ConfigError, match=r"spread is 5.0, but the task names no concepts"):
+    with pytest.raises(ConfigError, match=r"spread is for concepts, and the task has none; give Task\(concepts"):
         train_task(coins(concepts={}), "exact", tmp_path / "none", settings=["spread=5"], progress=False)
+    for name in ("spread", "diversity", "label_weight"):
+        for wrong in (-1.0, float("nan"), "x"):
+            with pytest.raises(ConfigError, match=rf"{name} is {wrong!r}, expected a weight of 0 or more"):
+                coins(**{name: wrong})
     with pytest.raises(ConfigError, match=r"spread is -1.0, expected a weight of 0 or more"):
         train_task(coins(), "exact", tmp_path / "less", settings=["spread=-1"], progress=False)
+
+
+def test_of_several_starts_the_best_goes_on(tmp_path: Path) -> None:
+    """The first of them reads everything alike and has no gradient: alone it stays so, with others it is given up."""
+    made = 0
+
+    def symbols() -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        dead = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
+        if made % 3 == 2:  # the first is made to look at its shapes
+            nn.init.constant_(dead[0].bias, -1e3)
+        return {"face": doxa.logits(dead)}
+
+    found = {}
+    for starts in (1, 2):
+        made = 0 if starts == 2 else 1
+        run = train_task(coins(symbols=symbols, starts=starts), "exact", tmp_path / str(starts), progress=False)
+        found[starts] = run.metrics_at(60)["task_accuracy"]
+    assert found[1] < 0.5 < 0.9 < found[2], found
+    with pytest.raises(ConfigError, match="starts is 0, expected 1 or more"):
+        coins(starts=0)
+    with pytest.raises(ConfigError, match=r"worlds is columns of different lengths, \{'first': 2, 'second': 1\}"):
+        coins(worlds={"first": [1, 2], "second": [3]})
+    with pytest.raises(ConfigError, match="worlds is list, expected columns of one length"):
+        coins(worlds=[(1, 2)])
 
 
 def test_a_shared_set_of_objects_comes_with_every_batch(tmp_path: Path) -> None:

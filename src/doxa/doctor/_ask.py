@@ -27,6 +27,8 @@ from doxa.train.tasks._task import Task, columns
 EXPLAINED = 500  # training rows whose worlds a model is asked about
 SHOWN = 5
 _NONE = 1e-9  # what rules out less is not asked
+SUCH = "on rows without labels, one object of a row with all its concepts"
+"""What the bound is about. A second object of a row, or one concept of it, may tell more."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,14 @@ class Questions:
         shortcuts: how many shortcuts are left before these are answered.
         complete: whether these are all; otherwise there are more, and what follows is about those listed.
         expected: so many of them the answers rule out on average.
-        share: at least this share of what as many labels can rule out on average, however they are chosen.
+        share: at least this share of what as many labels rule out on average that are chosen in any other way, on rows
+            without labels, one object of a row with all its concepts.
         assumption: what was assumed.
         unsure: training rows that a model is least sure of between worlds, with its doubt.
 
     >>> print(Questions((Question(3, "pairs.left", "bit", 1.0),), 1, True, 1.0, 1.0, "all worlds occur"))
     under the assumption that all worlds occur: 1 label rules out 1.0 of 1 shortcut on average
-    no choice of as many labels rules out more
+    that is as much as any choice of as many labels rules out
     row 3: bit of pairs.left
     """
 
@@ -100,10 +103,16 @@ class Questions:
             labels = f"{len(telling)} label{'s rule' if len(telling) != 1 else ' rules'}"
             verdict = f"{labels} out {self.expected:.1f} of {listed} on average"
         lines = [f"under the assumption that {self.assumption}: {verdict}" if self.assumption else verdict]
-        if self.shortcuts:
-            least = math.floor(100 * self.share)
-            best = f"that is at least {least} % of what as many labels can rule out, however chosen"
-            lines.append("no choice of as many labels rules out more" if self.share > 1 - 1e-9 else best)
+        if self.shortcuts and not telling and self.share < 1:
+            lines.append(
+                "an object is asked for with all its concepts, which are more than so many labels: ask for more"
+            )
+        elif self.shortcuts:
+            best = f"at least {math.floor(100 * self.share)} % of what as many labels rule out"
+            if self.share > 1 - 1e-9:
+                best = "as much as any choice of as many labels rules out"
+            such = "" if self.expected > self.shortcuts - 1e-9 else f", {SUCH}"
+            lines.append(f"that is {best}{such}")
         shown = [f"row {q.row}: {q.concept} of {q.field}" for q in self.questions[:SHOWN]]
         more = len(self.questions) - len(shown)
         lines += [*shown, f"and {more} more"] if more > 0 else shown
@@ -235,8 +244,9 @@ def ask(
     .. math:: F(S) = \sum_{α \ne \mathrm{id}} P(\text{some } o \in S: α(w_o) \ne w_o)
 
     shortcuts on average. F is monotone and submodular, so taking the object with the most per label, again and again,
-    rules out at least 1 - 1/e = 63 % of what any choice of as many labels can. What is said is better where it can be:
-    no choice S' exceeds F(S) by more than the gains that its objects have now.
+    rules out at least 1 - 1/e = 63 % of what any such choice of as many labels can. What is said is better where it can
+    be: no choice S' exceeds F(S) by more than the gains that its objects have now. A second object of a row, or of one
+    that has labels, may tell more, for what is known of the first bears on it; such choices are not compared.
 
     Args:
         task: with its knowledge, its training rows, and the worlds that occur.

@@ -316,6 +316,8 @@ def mean_entropy(model: Model, concepts: Mapping[str, Sequence[str]], rows: Mapp
     Args:
         concepts: symbols, and the fields that hold their objects.
     """
+    if not concepts:
+        raise ConfigError("spread is for concepts, and the task has none; give Task(concepts=...), or leave spread out")
     found = torch.zeros(())
     for symbol, names in concepts.items():
         columns = [rows[name] for name in names]

@@ -279,6 +279,7 @@ def kandinsky_drawn(rows: Two = ROWS, *, seeds: Two = SEEDS) -> Drawn:
         worlds={**worlds_told, "pattern": [("no", "yes")[v] for v in occurring[:, -1].tolist()]},
         fitting=FITTING,
         spread=10.0,
+        starts=4,
     )
     return Drawn(task, truths[0])
 

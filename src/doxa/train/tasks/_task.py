@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -56,7 +57,10 @@ class Task:
         validation: hold out so many training rows, to stop early and to keep the best checkpoint; see `TaskConfig`.
         diversity: how much of `Model.diversity` is added to the loss, so that all worlds stay open that fit the labels.
         spread: how much all values of the concepts are to be read alike often at first, so that several are not taken
-            for one; less and less, and not at all in the second half of the steps. See `mean_entropy`.
+            for one; less and less, and not at all in the second half of the steps. It needs ``concepts``, but not what
+            is labelled there. See `mean_entropy`.
+        starts: so many networks are begun; after a quarter of the steps the better half goes on, after another the
+            best, with all its steps before it.
 
     >>> import doxa
     >>> def data(n):
@@ -95,15 +99,25 @@ class Task:
     validation: int = 0
     diversity: float = 0.0
     spread: float = 0.0
+    starts: int = 1
 
     def __post_init__(self) -> None:
         if not self.name or any(letter in self.name for letter in "/\\\0") or self.name.startswith("."):
             raise ConfigError(f"name is {self.name!r}, expected a word that can be the name of a folder")
         if not callable(self.symbols):
             raise ConfigError("symbols is not a function; write symbols=lambda: {...}, so that each run has new ones")
-        for name in ("batch_size", "label_starts"):
+        for name in ("batch_size", "label_starts", "starts"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected 1 or more")
+        for name in ("label_weight", "diversity", "spread"):
+            weight = getattr(self, name)
+            if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+                raise ConfigError(f"{name} is {weight!r}, expected a weight of 0 or more")
+        if self.worlds is not None:
+            sizes = {k: len(v) for k, v in self.worlds.items()} if isinstance(self.worlds, Mapping) else {}
+            if len(set(sizes.values())) != 1:
+                found = f"columns of different lengths, {sizes}" if sizes else type(self.worlds).__name__
+                raise ConfigError(f"worlds is {found}, expected columns of one length: {{'left': [0, 1], ...}}")
         if not self.rows:
             if len(self.train) != 1:
                 raise ConfigError(f"rows is needed: which of {_listed(self.train)} is cut into batches?")

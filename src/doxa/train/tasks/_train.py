@@ -29,7 +29,7 @@ from doxa.train.runs._state import seeded
 from doxa.train.runs._steps import discard_unlearnt
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._fit import Fitting, fit
-from doxa.train.tasks._labelled import Labelled, best_start, kept_open, start_seed
+from doxa.train.tasks._labelled import TRIED, Labelled, best_start, kept_open, start_seed
 from doxa.train.tasks._labels import Labels, read_labels
 from doxa.train.tasks._measure import mean_entropy, measure
 from doxa.train.tasks._task import Task, columns, nearest
@@ -111,8 +111,6 @@ class _Objective(nn.Module):
         super().__init__()
         self.model, self.diversity, self.spread = model, config.diversity, config.spread
         if self.spread:
-            if not task.concepts:
-                raise ConfigError(f"spread is {self.spread}, but the task names no concepts that are read")
             self.register_buffer("done", torch.zeros(()))
             self._half = config.fitting.steps / 2
 
@@ -226,7 +224,7 @@ def train_task(
         _check_unchanged(begun, kept, config)
         config = replace(config, fingerprint=kept.fingerprint)  # an old run has none
     objective = _Objective(learnt, model, config)
-    if objective.labelled is not None and not _has_begun(path):
+    if (task.starts > 1 or objective.labelled is not None) and not _has_begun(path):
         objective = _best_objective(learnt, lambda k: task.model(chosen, seed=start_seed(seed, k)), config, seed)
 
     def look(judged: nn.Module) -> dict[str, float]:
@@ -265,14 +263,18 @@ def _best_objective(task: Task, make: Callable[[int], Model], config: TaskConfig
         def step(left: float) -> Tensor:
             batch = batches.next()
             objective.prepare(batch)
+            if config.spread:
+                objective.done.zero_()  # these steps come before the first
             found: Tensor = objective(**batch)["loss"]
-            return found + kept_open(objective.model, task.with_rows(task.train, batch), left)
+            return found + (kept_open(objective.model, task.with_rows(task.train, batch), left) if labels else 0)
 
         return step
 
-    starts = (_Objective(task, make(k), config) for k in range(task.label_starts))
+    labels = bool(Labelled(task))
+    starts = (_Objective(task, make(k), config) for k in range(task.label_starts if labels else task.starts))
     with seeded(seed):
-        return best_start(starts, loss, config.fitting.make_optimizer)
+        tried = TRIED if labels else max(TRIED, config.fitting.steps // 4)
+        return best_start(starts, loss, config.fitting.make_optimizer, tried)
 
 
 @contextmanager
