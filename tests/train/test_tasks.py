@@ -193,9 +193,13 @@ def test_interrupted_it_goes_on_with_the_same_bits(word: str, tmp_path: Path) ->
     with pytest.raises(Broken):
         train_task(coins(supervised=breaking), word, tmp_path / "broken", settings=settings, progress=False)
     assert Run.open(tmp_path / "broken").load().step == 30
+    early = evaluate_run(tmp_path / "broken", coins())
+    assert early.warnings[0] == "training was stopped, and is saved up to step 30 of 60; train it again"
+    assert Comparison((early,)).cells()[0][-1] == "–"  # how much memory it takes is noted when it is done
     for name in ("broken", "whole"):
         train_task(coins(supervised=supervised), word, tmp_path / name, settings=settings, progress=False)
     broken, whole = (Run.open(tmp_path / name) for name in ("broken", "whole"))
+    assert not evaluate_run(broken.path, coins()).stopped
     assert broken.metrics() == whole.metrics()
     for kept in ("objective", "average"):
         ours, theirs = broken.load().state[kept], whole.load().state[kept]

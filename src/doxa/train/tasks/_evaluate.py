@@ -84,11 +84,13 @@ class Evaluation(Scores):
     examples: tuple[Example, ...] = ()
     checkpoint: int = 0  # the step of the checkpoint that was measured
     held_out: int = 0  # it was the best on so many training rows held out; 0 if it was the last
+    stopped: str = ""  # where training ended before it was done
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is suspicious about how concepts were read: see `Reading.warning`."""
-        return tuple(text for reading in self.concepts if (text := reading.warning()))
+        """Whether training was done, and what is suspicious about how concepts were read: see `Reading.warning`."""
+        found = [self.stopped, *[reading.warning() for reading in self.concepts]]
+        return tuple(text for text in found if text)
 
     def _repr_html_(self) -> str:
         whole = _html.table(COLUMNS, Comparison((self,)).cells(), numbers=True)
@@ -137,9 +139,19 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
         examples=_examples(task, model, measured),
         checkpoint=_train.checkpoint_that_counts(run).step,
         held_out=task_config(run).validation,
+        stopped=_stopped(run),
     )
     write_file(run.path / FILE, to_json(config_values(evaluation)))
     return evaluation
+
+
+def _stopped(run: Run) -> str:
+    """That a run has not made all its steps, if so; one with patience may have ended early by itself."""
+    last, fitting = run.load().step, task_config(run).fitting
+    done = last >= fitting.steps or fitting.patience
+    return (
+        "" if done else f"training was stopped, and is saved up to step {last:,} of {fitting.steps:,}; train it again"
+    )
 
 
 def evaluate_together(paths: Sequence[str | Path], task: Task | None = None) -> Evaluation:
@@ -299,7 +311,7 @@ class Comparison:
                 _percent(e.satisfaction),
                 f"{_number(e.target_calibration)} / {_number(e.concept_calibration)}",
                 f"{e.cpu_seconds:.0f} s",
-                f"{e.peak_megabytes:.0f} MB",
+                f"{e.peak_megabytes:.0f} MB" if e.peak_megabytes else "–",
             )
             for e in self.evaluations
         ]
