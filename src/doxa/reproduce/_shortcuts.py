@@ -144,9 +144,10 @@ class ShortcutsConfig(Settings):
 
     def networks(self, symbols: Mapping[str, Any]) -> dict[str, Any]:
         """New networks: these, or a mixture of networks like these with weights from another one."""
-        gate = _Gate(copy.deepcopy(next(iter(symbols.values())).thing), self.components)
+        plain = next(iter(symbols.values())).thing
         if self.components > 1:
             symbols = {name: logits(_Heads(declared.thing, self.components)) for name, declared in symbols.items()}
+        gate = _Gate(copy.deepcopy(plain), self.components)
         for declared in symbols.values():
             *_, last = (part for part in declared.thing.modules() if isinstance(part, nn.Linear))
             with torch.no_grad():
