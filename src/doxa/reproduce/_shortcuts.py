@@ -145,15 +145,16 @@ class ShortcutsConfig(Settings):
     def networks(self, symbols: Mapping[str, Any]) -> dict[str, Any]:
         """New networks: these, or a mixture of networks like these with weights from another one."""
         plain = next(iter(symbols.values())).thing
-        if self.components > 1:
+        if mixed := self.components > 1:
             symbols = {name: logits(_Heads(declared.thing, self.components)) for name, declared in symbols.items()}
-        gate = _Gate(copy.deepcopy(plain), self.components)
         for declared in symbols.values():
             *_, last = (part for part in declared.thing.modules() if isinstance(part, nn.Linear))
             with torch.no_grad():
                 last.weight.mul_(self.sharpness)
                 last.bias.mul_(self.sharpness)
-        return dict(mixture(weights=logits(gate), **symbols) if self.components > 1 else symbols)
+        if not mixed:
+            return dict(symbols)
+        return dict(mixture(weights=logits(_Gate(copy.deepcopy(plain), self.components)), **symbols))
 
     def loss(
         self, model: Model, task: Task, batch: Mapping[str, Any], random: torch.Generator, i: int = 0
