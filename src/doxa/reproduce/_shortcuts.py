@@ -166,8 +166,7 @@ class ShortcutsConfig(Settings):
             found["diversity"] = self.diversity * model.diversity(generator=random, **batch).total
         weight = self.entropy + self.spread * max(0.0, 1 - 2 * i / self.steps)
         if weight:
-            read = {symbol: [place.partition(".")[2] for place in own] for symbol, own in task.concepts.items()}
-            found["entropy"] = -weight * mean_entropy(model, read, batch[task.rows])
+            found["entropy"] = -weight * mean_entropy(model, task.concepts, batch[task.rows])
         return found
 
     def measured(self, task: Task, models: Sequence[Model]) -> dict[str, float]:

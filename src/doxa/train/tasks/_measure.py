@@ -12,7 +12,7 @@ by concepts that are not the intended ones: a reasoning shortcut, or a local min
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -308,19 +308,20 @@ def belief(model: Model, symbol: str, objects: Tensor) -> Tensor:
     return _alone(found)
 
 
-def mean_entropy(model: Model, concepts: Mapping[str, Sequence[str]], rows: Mapping[str, Any]) -> Tensor:
+def mean_entropy(model: Model, concepts: Mapping[str, Iterable[str]], rows: Mapping[str, Any]) -> Tensor:
     """The entropy of what is believed of the objects of some rows on average, summed over concepts.
 
     It is largest where all values are believed alike often; of each object, a network may be sure.
 
     Args:
-        concepts: symbols, and the fields that hold their objects.
+        concepts: symbols, and where their objects are, such as ``{"digit": ["pairs.left"]}``.
+        rows: the columns, by field.
     """
     if not concepts:
         raise ConfigError("spread is for concepts, and the task has none; give Task(concepts=...), or leave spread out")
     found = torch.zeros(())
-    for symbol, names in concepts.items():
-        columns = [rows[name] for name in names]
+    for symbol, places in concepts.items():
+        columns = [rows[place.partition(".")[2]] for place in places]
         objects = torch.cat([column.values if isinstance(column, Ragged) else column for column in columns])
         mean = belief(model, symbol, objects).mean(0)
         found = found - (mean * safe_log(mean)).sum()

@@ -59,8 +59,8 @@ class Task:
         spread: how much all values of the concepts are to be read alike often at first, so that several are not taken
             for one; less and less, and not at all in the second half of the steps. It needs ``concepts``, but not what
             is labelled there. See `mean_entropy`.
-        starts: so many networks are begun; after a quarter of the steps the better half goes on, after another the
-            best, with all its steps before it.
+        starts: so many networks are begun; after a quarter of the steps the better half goes on, after another quarter
+            the best, which then makes all steps.
 
     >>> import doxa
     >>> def data(n):

@@ -120,7 +120,7 @@ class _Objective(nn.Module):
         labelled = Labelled(task)
         # functions, for a copy of the module (a moving average of it) must not copy the data
         self._whole, self._supervised, self.labelled = whole, task.supervised, labelled.loss if labelled else None
-        self._read = {symbol: [place.partition(".")[2] for place in own] for symbol, own in task.concepts.items()}
+        self._concepts = {symbol: list(places) for symbol, places in task.concepts.items()}
 
     def forward(self, /, **batch: Any) -> dict[str, Tensor]:
         data = self._whole(batch)
@@ -138,7 +138,7 @@ class _Objective(nn.Module):
             metrics["diversity"] = self.model.diversity(**data).total
             metrics["loss"] = metrics["loss"] + self.diversity * metrics["diversity"]
         if self.spread and self.done < self._half:
-            metrics["entropy"] = mean_entropy(self.model, self._read, batch)
+            metrics["entropy"] = mean_entropy(self.model, self._concepts, batch)
             metrics["loss"] = metrics["loss"] - self.spread * (1 - self.done / self._half) * metrics["entropy"]
         return metrics
 
