@@ -8,17 +8,24 @@ limits them, so they are held against the next bound alone.
 
 *Every edge once*: where all values are at hand, every edge still reads a number and every node writes one:
 (edges + nodes) · rows forward, (3 · edges + 2 · nodes) · rows with derivatives, in which an edge reads a value and a
-derivative more. The bound is the time to move as many bytes by copies within 256 KB, half read and half written.
+derivative more. The bound is the time to move as many bytes by copies within 256 KB, half read and half written. It
+leaves out the exponential of each weight: for the Sudoku, with 128 literals and 556 products, a quarter of the forward
+pass.
 
 Numbers have the size of the weights, though the kernel computes in double precision. Nodes and edges are those of the
 circuit, before the kernel makes sums of products of them. Rows for two threads compare wall time, others CPU time.
 
 A *forward pass* is the log-weight of the root for a batch, without derivatives; for questions to ``Compilation`` it is
 ``log_prob``. Posterior: the derivatives. MPE: the best world, with its values; k-best: so for the k best. A question
-``explain`` also finds the probability of what is explained, which is a forward pass of its own.
+``explain`` also finds the probability of what is explained, a forward pass of its own for the same weights.
 
 The goal is 3 passes. The kernel keeps the k best sums of every node, as many numbers as k forward passes make, and
 writes k worlds: so of k worlds each may take 3, and a row says what all of them took.
+
+That is near what the arithmetic asks for where nothing but edges counts, as in 100 to 200 of 300. It has 60,594
+products of two factors, and with derivatives 181,989: a posterior does the work of 3.003 passes, and reads values again
+that have left the nearer caches. Merging a list of k for each product takes 2 + log2 k additions and comparisons for
+each world, where a sum takes one multiplication and addition together; then worlds are traced downwards.
 """
 
 from __future__ import annotations

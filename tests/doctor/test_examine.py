@@ -97,6 +97,15 @@ def test_emptiness(axioms: str, kind: str, where: list[str]) -> None:
     assert examine(parse(BIRDS + axioms, warn=False), "log_product").of(kind) == where
 
 
+@pytest.mark.parametrize(
+    ("axiom", "vacuous"),
+    [("q(h) -> p(h)", []), ("q(a) -> p(a)", ["r"]), ("forall x: R. !q(x) | p(x)", []), ("p(a)", [])],
+)
+def test_facts_of_closed_predicates_hold_in_every_world(axiom: str, vacuous: list[str]) -> None:
+    text = "sort R = {h, a}; pred p(R); closed pred q(R); fact q(h); fact p(a);"
+    assert examine(parse(f"{text} [r] {axiom}", warn=False)).of("vacuous") == vacuous
+
+
 def test_rows_are_looked_at_under_every_observation() -> None:
     text = "sort Image\nsort Digit = 0..9\ndata pairs(left: Image, sum: Int)\nfunc digit(Image) -> Digit\n"
     kb = parse(text + "[small] forall p in pairs. digit(p.left) > 8 & p.sum > 9 -> digit(p.left) = p.sum", warn=False)

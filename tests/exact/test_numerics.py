@@ -11,6 +11,7 @@ from exact_cases import ENGINES, random_belief
 from torch import Tensor
 
 from doxa.exact import Elimination, ExactReasoner
+from doxa.exact.engines._search import finite, log_of
 from doxa.problem import Belief, BruteForce, Budget, Problem, addition, exactly_k, parity
 
 Engine = Callable[..., ExactReasoner]
@@ -162,3 +163,20 @@ def test_a_thousand_digits_like_the_same_digits_one_by_one() -> None:
     expected = sum(left[0, a] * left[1, b] for a in range(10) for b in range(10) if a + b + carried == 13 + carried)
     assert reasoner.log_prob(Belief.from_probs(probs), output).exp().item() == pytest.approx(float(expected), rel=1e-9)
     assert torch.equal(reasoner.explain(Belief.from_probs(probs), output).worlds[0, 0] >= 0, torch.ones(2000).bool())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logarithms_of_every_probability(dtype: torch.dtype) -> None:
+    tiny = torch.finfo(dtype).tiny
+    probs = torch.tensor([0.0, tiny / 1024, tiny / 2, tiny, 1.25 * tiny, 1.75 * tiny, 3 * tiny, 0.5, 1.0], dtype=dtype)
+    for own in (probs, probs[6:], probs[[0, 7]], probs[:1], probs[:0], probs.reshape(3, 3).T):
+        expected = torch.tensor([math.log(p) if p else -math.inf for p in own.flatten().tolist()], dtype=dtype)
+        torch.testing.assert_close(log_of(own), expected.reshape(own.shape))
+    assert log_of(torch.tensor([math.nan, 0.5], dtype=dtype)).isnan().tolist() == [True, False]
+
+
+def test_finite_logarithms() -> None:
+    log_probs = torch.tensor([-math.inf, -1e300, 0.0], dtype=torch.float64, requires_grad=True)
+    found = finite(log_probs)
+    assert found.tolist() == [0.0, -1e300, 0.0]
+    assert torch.autograd.grad(found.sum(), log_probs)[0].tolist() == [0.0, 1.0, 1.0]

@@ -113,6 +113,25 @@ def test_explanations(engine: Engine, case: Case) -> None:
 
 
 @engines
+@pytest.mark.parametrize("rows", [4, 1000])
+@pytest.mark.parametrize("k", [1, 2])
+def test_scores_of_explanations_are_differentiable(engine: Engine, rows: int, k: int) -> None:
+    """Of log p(w | y, P) with respect to logits: which values w has, less the posterior; in parts and at once."""
+    problem = addition(1, base=4)
+    logits = torch.randn(5, 2, 4, dtype=torch.float64, requires_grad=True)
+    belief, output = Belief.from_logits(logits), problem(torch.tensor([[1, 2], [0, 3], [2, 2], [3, 2], [1, 1]]))
+    reasoner = engine(problem)
+    reasoner._rows_at_once = rows
+    found = reasoner.explain(belief, output, k)
+    (slopes,) = torch.autograd.grad(found.scores.sum(), logits)
+    with torch.no_grad():
+        chosen = torch.nn.functional.one_hot(found.worlds, 4).sum(1)
+        close(slopes, chosen - k * BruteForce(problem).posterior(belief, output).probs)
+        close(found.scores, BruteForce(problem).explain(belief, output, k).scores)
+        assert torch.equal(found.worlds, reasoner.explain(belief, output, k).worlds)
+
+
+@engines
 @settings(deadline=None, max_examples=15)
 @given(case=cases())
 def test_prediction_is_the_best_output_when_it_says_so(engine: Engine, case: Case) -> None:

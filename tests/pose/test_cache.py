@@ -37,3 +37,27 @@ def test_plans_of_many_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             assert len(plans) <= plans.size == 8
             assert all(len(known) <= 5 for poser in posers for known in poser._templates.values())
             assert all(len(poser._templates) <= 5 and len(poser._seen) <= 5 for poser in posers)
+
+
+def test_a_function_of_listed_values_is_asked_once() -> None:
+    asked = []
+
+    def road(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        asked.append(len(x))
+        return (y - x).abs() == 1
+
+    knowledge = """
+    sort World
+    sort Node = 0..3
+    pred fact(World, Node)
+    pred road(Node, Node)
+    forall w: World. exists x, y: Node. road(x, y) & fact(w, x) & fact(w, y)
+    """
+    model = doxa.Model(knowledge, "exact", fact=doxa.logits(torch.nn.Identity()), road=road)
+    scores = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    found = model.loss(World=scores, reduction="none").neg().exp()
+    worlds = torch.cartesian_prod(*[torch.arange(2)] * 4)
+    holds = (worlds[:, :-1] * worlds[:, 1:]).any(1)
+    each = torch.where(worlds[:, None].bool(), scores.sigmoid(), 1 - scores.sigmoid()).prod(2)
+    torch.testing.assert_close(found, each[holds].sum(0))
+    assert asked == [16]

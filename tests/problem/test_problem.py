@@ -394,6 +394,8 @@ def test_undeclared_dependence_is_found(size: int, missing: int) -> None:
         (torch.tensor([[0, 1]]), r"output has shape \(1, 2\), expected \(3, 2\): the batch of the belief"),
         (torch.zeros(3, 3, dtype=torch.int64), r"shape \(3, 3\), expected int64 \(..., 2\)"),
         (torch.zeros(3, 2), r"dtype torch.float32.*convert labels with .long\(\)"),
+        (torch.tensor(1), "the last axis has the variables"),
+        (1, "output is 1, expected an int64 tensor .* make one of it"),
         (torch.tensor([0, 10]), r"output\[1\] is 10, expected 0 to 9 for y1, or -1 for unobserved"),
         (torch.tensor([-2, 0]), r"output\[0\] is -2, expected 0 to 1 for y0"),
         (torch.tensor(1), r"shape \(\)"),

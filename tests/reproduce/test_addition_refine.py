@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from doxa.data import write_idx
 from doxa.errors import ConfigError
 from doxa.reproduce import ADDITION
 from doxa.reproduce._addition import RefineAdditionConfig, addition_layer
+from doxa.reproduce._experiment import Given, seeded
 from doxa.train import Run
 
 
@@ -70,6 +72,26 @@ def test_learns_goes_on_and_counts(folder: Path, tmp_path: Path) -> None:
         ADDITION.train(RefineAdditionConfig(pairs=301), tmp_path / "other", seed=1, data=folder, progress=False)
     with pytest.raises(ConfigError, match="batch_size is 0"):
         RefineAdditionConfig(batch_size=0)
+
+
+def test_of_several_starts_the_one_with_the_lowest_loss_goes_on(folder: Path) -> None:
+    """As if each had been trained alone: their last losses choose between them."""
+    given = Given(3, folder, progress=False)
+    config = RefineAdditionConfig(pairs=200, batch_size=50, starts=2, tried=20)
+    with seeded(3):
+        chosen = config.training(given).state["network"].state_dict()
+    ends, alone = [], []
+    with seeded(3):
+        for _ in range(2):
+            training = replace(config, starts=1).training(given)
+            ends.append(sum(float(training.step(i)) for i in range(20)))
+            for i in range(20):
+                training.step(i)
+            alone.append(training.state["network"].state_dict())
+    best = alone[ends.index(min(ends))]
+    other = alone[ends.index(max(ends))]
+    assert all(torch.equal(chosen[name], best[name]) for name in best)
+    assert any(not torch.equal(chosen[name], other[name]) for name in other)
 
 
 def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

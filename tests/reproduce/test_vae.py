@@ -226,7 +226,7 @@ def test_figure(tmp_path: Path) -> None:
     assert VAE.draw is not None
     assert VAE.draw([], tmp_path) == []
     some = [
-        Result(f"vae/{entry.name}", {}, seed, steps, {"test": 130.0 + i + seed}, {})
+        Result(f"vae/{entry.name}", {}, seed, steps, {"lowest_test": 130.0 + i + seed}, {})
         for i, entry in enumerate(VAE.entries)
         for steps in (10, 20)
         for seed in (0, 1)
@@ -239,7 +239,7 @@ def test_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["reproduce", "vae", "--list", "--estimator", "loo", "gumbel-st@1", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in listed] == [f"{s}/{e}" for s in BOTH for e in ("loo@5", "gumbel-st@1")]
-    assert listed[0]["published"] == {"train": 110.8, "test": 110.4}
+    assert listed[0]["published"] == {"train": 110.8, "lowest_test": 110.4}
     assert main(["reproduce", "vae", "--list", "--estimator", "loo@4"]) == 1
     assert "did you mean" in capsys.readouterr().err
     options = ["--estimator", "loo@5", "--table", "bernoulli", "--steps", "2", "--set", "batch_size=40"]

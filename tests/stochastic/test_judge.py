@@ -546,3 +546,28 @@ def test_values_that_no_replicate_meets_are_no_bias(
     torch.manual_seed(0)
     found = check_unbiased(estimator, distribution, lambda z: z + 1e8 * (z > rare).double(), order=1)
     assert found.kind == "undecided", str(found)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_random_cost_is_not_judged(own: bool) -> None:
+    generator = torch.Generator().manual_seed(0) if own else None
+
+    def cost(x: Tensor) -> Tensor:
+        return x.double() + torch.randn(x.shape, generator=generator)
+
+    def model(tape: Tape, theta: Tensor) -> None:
+        tape.cost(cost(tape.sample(Categorical(logits=theta), LeaveOneOut(2))))
+
+    at = t([0.1, 0.7, -0.4])
+    found = [check_unbiased(LeaveOneOut(2), Categorical(logits=at), cost, 1), check_tape(model, at)]
+    assert [verdict.kind for verdict in found] == ["undecided"] * 2
+    assert all("the cost is random" in str(verdict) for verdict in found)
+    told = check_tape(model, at, expected=lambda x: (x.softmax(-1) * torch.arange(3)).sum(-1))
+    assert told.kind == "no bias found" and not told.enumerated
+
+
+@pytest.mark.parametrize("probs", [[0.5, 0.5, 0.0, 0.0], [0.4, 0.2, 0.2, 0.2]])
+def test_a_proposal_that_never_draws_a_value_is_biased(probs: list[float]) -> None:
+    p, costs = Categorical(logits=t([0.1, 0.7, -0.4, 0.2])), t([3.0, -1.0, 0.5, 7.0])
+    verdict = check_unbiased(ImportanceSampling(Categorical(t(probs)), 3), p, lambda x: costs[x], 1)
+    assert verdict.kind == ("unbiased" if all(probs) else "biased") and verdict.enumerated

@@ -19,7 +19,18 @@ from doxa.doctor._observed import Compared, Place, compared_values
 from doxa.doctor._right_worlds import INSTANCES
 from doxa.doctor._scenes import seconds_left
 from doxa.errors import DoxaError
-from doxa.logic import Axiom, Expr, Implies, Interpretation, KnowledgeBase, Not, Quantifier, satisfaction, satisfiable
+from doxa.logic import (
+    Axiom,
+    Expr,
+    Fact,
+    Implies,
+    Interpretation,
+    KnowledgeBase,
+    Not,
+    Quantifier,
+    satisfaction,
+    satisfiable,
+)
 from doxa.logic.syntax._binders import leading_foralls
 from doxa.problem._budget import Meter
 
@@ -74,8 +85,13 @@ def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:
 
     nothing = Layout(signature, dict.fromkeys(rows, 1), {name: constants.count(name) for name in objects}, 0)
 
-    def possible(axioms: list[Axiom], facts: bool = True, over: Sequence[dict[str, Any]] = domains) -> bool:
-        part = KnowledgeBase.from_parts(signature, axioms, kb.facts if facts else ())
+    # What is certain in every world; other facts are labels, which an axiom may repeat.
+    given = [fact for fact in kb.facts if signature.predicates[fact.atom.name].closed]
+
+    def possible(
+        axioms: list[Axiom], facts: Sequence[Fact] = kb.facts, over: Sequence[dict[str, Any]] = domains
+    ) -> bool:
+        part = KnowledgeBase.from_parts(signature, axioms, facts)
         return any(satisfiable(part, domains=domain, seconds=seconds_left(clock)) is not None for domain in over)
 
     looked = f"vacuous axioms were looked for with {_OBJECTS} objects of each open sort and one row of each kind"
@@ -86,7 +102,7 @@ def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:
         found = []
         for axiom in kb.axioms:
             says = ""
-            if not possible([Axiom("not", Not(axiom.formula))], False, [*domains, *_domains(nothing, compared)]):
+            if not possible([Axiom("not", Not(axiom.formula))], given, [*domains, *_domains(nothing, compared)]):
                 says = "holds in every world, so that it teaches nothing"
             elif (active := _active(axiom)) and not possible([*[a for a in kb.axioms if a is not axiom], active]):
                 says = "its antecedent is true in no world in which the other axioms hold"

@@ -65,6 +65,7 @@ class CallData:
         """Was anything looked at besides shapes? Then other data of these shapes may be posed in another way."""
         self._blocks: dict[Block, range] = {}
         self._checked: set[Cell] = set()
+        self._listed: dict[Symbol, Tensor] = {}
 
     @cached_property
     def batch(self) -> Batch:
@@ -434,8 +435,13 @@ class CallData:
         at = torch.arange(len(defined)) if columns else torch.zeros(len(defined), dtype=torch.int64)
         for domain, listed in finite:
             at = at * len(domain) + torch.tensor([domain.index(v) for v in listed])
-        lookup = Lookup({symbol: columns}, {symbol: len(finite) + bool(columns)}, {}, [])
-        values = self.read(lookup)[symbol][0].detach().cpu()[at].tolist()
+        entries = self._listed.get(symbol)  # of all values of its arguments, where these are known
+        if entries is None:
+            lookup = Lookup({symbol: columns}, {symbol: len(finite) + bool(columns)}, {}, [])
+            entries = self.read(lookup)[symbol][0].detach().cpu()
+            if not columns:
+                self._listed[symbol] = entries
+        values = entries[at].tolist()
         if isinstance(symbol, Predicate):
             values = [bool(v) for v in values]
         elif symbol.result.values is not None:

@@ -244,9 +244,11 @@ class Definition:
             self._require("given", given, torch.tensor(self.given), len(self.world) + len(self.output))
 
     def _require(self, kind: Literal["output", "given"], values: Tensor, bounds: Tensor, first: int) -> None:
+        if not isinstance(values, Tensor):
+            raise ProblemError(f"{kind} is {values!r}, expected an int64 tensor (..., {len(bounds)}); make one of it")
         if values.dtype != torch.int64 or values.ndim == 0 or values.shape[-1] != len(bounds):
-            wanted = f"int64 (..., {len(bounds)}); convert labels with .long()"
-            raise ProblemError(f"{kind} has {shown(values)}, expected {wanted}")
+            mend = "the last axis has the variables" if values.dtype == torch.int64 else "convert labels with .long()"
+            raise ProblemError(f"{kind} has {shown(values)}, expected int64 (..., {len(bounds)}); {mend}")
         if is_traced(values):
             return
         least = -1 if kind == "output" else 0

@@ -145,7 +145,7 @@ class OverAtoms:
     variables: Sequence[tuple[Expr, ...]]
     value_of: Mapping[Expr, tuple[int, int]]
 
-    def belief(self, probs: Mapping[Expr, Tensor]) -> Belief:
+    def belief(self, probs: Mapping[Expr, Tensor | float]) -> Belief:
         """A belief from the probability of each atom, by atom; the values of a function must sum to 1.
 
         >>> from doxa.exact import Constraint
@@ -153,6 +153,8 @@ class OverAtoms:
         >>> a, b = propositions("a b")
         >>> Constraint(a | b).belief({a: torch.tensor([0.5, 0.1]), b: torch.tensor([0.5, 0.2])})
         Belief(batch=(2,), sizes=(2, 2), dtype=torch.float32)
+        >>> Constraint(a | b).belief({a: 0.5, b: 0.25})
+        Belief(batch=(), sizes=(2, 2), dtype=torch.float32)
         """
         missing = [atom for atom in self.value_of if atom not in probs]
         unknown = [atom for atom in probs if atom not in self.value_of]
@@ -162,7 +164,7 @@ class OverAtoms:
             raise KnowledgeError(f"{wrong}; give one probability for each of its {len(self.value_of)} atoms")
         columns = []
         for atoms in self.variables:
-            parts = [probs[atom] for atom in atoms]
+            parts = [torch.as_tensor(probs[atom]) for atom in atoms]
             alone = len(atoms) == 1 and self.value_of[atoms[0]][1] == 1
             columns.append(torch.stack([1 - parts[0], parts[0]] if alone else parts, -1))
         return Belief.from_probs(columns)

@@ -259,14 +259,14 @@ disarm@1         | 125.1 124.3  |
 go@1             |              |
 sum-and-sample@5 |              |
 """
-"""−ELBO on training and on validation images, for Bernoulli and for categorical variables."""
+"""−ELBO on training and on validation images, the lowest of 100 epochs, for Bernoulli and for categorical variables."""
 
 
 def _entries(latents: Latents, column: int) -> Iterator[Entry]:
     for line in PUBLISHED.strip().splitlines():
         estimator, *columns = [part.strip() for part in line.split("|")]
         if latents == "bernoulli" or estimator not in ("arm@1", "disarm@1"):
-            known = dict(zip(("train", "test"), map(float, columns[column].split()), strict=False))
+            known = dict(zip(("train", "lowest_test"), map(float, columns[column].split()), strict=False))
             yield Entry(f"{latents}/{estimator}", VAEConfig(latents, estimator), known, SOURCE if known else "")
 
 
@@ -274,21 +274,23 @@ ENTRIES = (*_entries("bernoulli", 0), *_entries("categorical", 1))
 
 
 def _draw_bounds(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Draw −ELBO on test images: a dot for each entry and budget, the mean over seeds; published values as circles."""
-    found = {key: mean(r.metrics["test"] for r in group) for key, group in by_budget(results).items()}
+    """Draw the lowest −ELBO on test images: a dot for each entry and budget, the mean over seeds; published values as
+    circles.
+    """
+    found = {key: mean(r.metrics["lowest_test"] for r in group) for key, group in by_budget(results).items()}
     if not found:
         return []
     drawing, cells = figure(1, len(VALUES), size=(9, 4))
     for axes, table in zip(cells, VALUES, strict=True):
         rows = {f"vae/{entry.name}": i for i, entry in enumerate(e for e in ENTRIES if e.table == table)}
-        published = {rows[f"vae/{e.name}"]: e.published.get("test", 1e3) for e in ENTRIES if e.table == table}
+        published = {rows[f"vae/{e.name}"]: e.published.get("lowest_test", 1e3) for e in ENTRIES if e.table == table}
         shown = {row: value for row, value in published.items() if value < 1e3}
         axes.scatter(list(shown.values()), list(shown), facecolors="none", edgecolors="grey", label="published")
         for steps in sorted({steps for _, steps in found}):
             here = {rows[name]: value for (name, s), value in found.items() if s == steps and name in rows}
             axes.scatter(list(here.values()), list(here), label=f"{steps:,} steps", zorder=2)
         axes.set_yticks(list(rows.values()), [name.split("/")[2] for name in rows])
-        axes.set(title=table, xlabel="−ELBO on test images (nats)", ylim=(len(rows) - 0.5, -0.5))
+        axes.set(title=table, xlabel="lowest −ELBO on test images (nats)", ylim=(len(rows) - 0.5, -0.5))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, loc="lower right")
     return [saved(drawing, folder / "bounds.png")]
@@ -299,7 +301,7 @@ VAE = Experiment(
     about="Discrete VAEs on MNIST: −ELBO in nats.",
     entries=ENTRIES,
     train=train,
-    metrics=("test", "train", "relaxed_test"),
+    metrics=("train", "lowest_test", "test", "relaxed_test"),
     draw=_draw_bounds,
 )
 """All metrics are averages of −ELBO over images, in nats: ``test`` and ``train``, over all test and all training images

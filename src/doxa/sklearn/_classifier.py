@@ -308,8 +308,9 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class or label, ``(n, labels)``; with a guarantee, given that the knowledge holds.
 
-        Not so with ``learn="layer"``, where they are the refined ones, nor where no circuit fits the budget, of which
-        ``fit`` warns. The predicted labels are the most probable *together*, so one may be predicted below a half.
+        So too with ``learn="constrained"``, whatever the guarantee. Not so with ``learn="layer"``, where they are the
+        refined ones, nor where no circuit fits the budget, of which ``fit`` warns. The predicted labels are the most
+        probable *together*, so one may be predicted below a half.
         """
         return np.concatenate(self._by_chunk(X, lambda raw, given: self.head_.probs(raw, given).numpy()))
 

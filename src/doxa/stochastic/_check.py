@@ -349,11 +349,11 @@ class _Case:
         dry = Tape()
         with torch.no_grad():
             self.model(dry, self.at)
-        nodes, before = len(dry.nodes), torch.get_rng_state()
-        rows, scale = self._over_worlds(nodes)
-        # Something was drawn beside the worlds: does it matter?
-        if not torch.equal(before, torch.get_rng_state()) and self._over_worlds(nodes)[0] != rows:
-            raise TooMany("the estimator draws numbers of its own, which no list of worlds has")
+        rows, scale = self._over_worlds(len(dry.nodes))
+        if self._over_worlds(len(dry.nodes))[0] != rows:
+            raise TooMany(
+                "something is drawn beside the worlds, by the estimator or the cost, which no list of them has"
+            )
         return rows, scale
 
     def _over_worlds(self, nodes: int) -> tuple[list[list[float]], CostScale]:

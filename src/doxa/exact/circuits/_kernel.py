@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
@@ -55,7 +56,7 @@ class Program:
     sums: NDArray[np.int32]
     products: NDArray[np.int32]
     factors: NDArray[np.int32]
-    models: NDArray[np.int32]  # how many models a node has, or many
+    models: NDArray[np.int32]  # how many models a node has, at least 1, or many
     bound: float  # the log of the value at weights of 1, times that of the edges
 
     @property
@@ -92,7 +93,7 @@ def make_program(circuit: Circuit) -> Program:
     every = nodes + derived
     flat = [term for terms in every for term in terms]
     sums, products = ([0, *accumulate(map(len, rows))] for rows in (every, flat))
-    factors, models = [f for term in flat for f in term], [int(min(x, MANY)) for x in values]
+    factors, models = [f for term in flat for f in term], [int(min(max(x, 1), MANY)) for x in values]
     bound += math.log(len(flat) + len(factors) + 1)
     places = [*range(literals + len(nodes)), *_places(literals + len(nodes), derived, literals)]
     a, b, c, d, e = (np.array(x, np.int32) for x in (places, sums, products, factors, models))
@@ -126,7 +127,8 @@ def _sums_of_products(circuit: Circuit) -> list[Terms]:
         return together[factors]
 
     def split(term: tuple[int, ...]) -> tuple[int, ...]:
-        own, rest = tuple(x for x in term if x < literals), tuple(x for x in term if x >= literals)
+        first = bisect_left(term, literals)  # literals come first
+        own, rest = term[:first], term[first:]
         while len(rest) > 2:
             rest = tuple(joined(rest[i : i + 2]) for i in range(0, len(rest), 2))
         return (joined(own), *rest) if len(own) + len(rest) > 3 else own + rest
@@ -241,7 +243,7 @@ class Kernel:
         """
         rows = weights.shape[1]
         scores, worlds = weights.new_empty(k, rows), torch.empty(rows, k, variables, dtype=torch.int64)
-        numbers = int(np.clip(program.models, 1, 1 << (k - 1).bit_length()).sum())
+        numbers = int(np.minimum(program.models, 1 << (k - 1).bit_length()).sum())
         outputs = (_at(scores), _at(worlds), ctypes.c_int64(variables), *(_at(x) for x in places))
         self._run("best_worlds", k, program, numbers, k * k * len(program.factors), weights, outputs)
         return worlds, scores

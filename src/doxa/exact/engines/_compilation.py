@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from doxa._cache import Lock
 from doxa._native import cache_directory
@@ -17,7 +19,7 @@ from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
 from doxa.exact.circuits._files import Kept, key_of, load, save
 from doxa.exact.circuits._kernel import MANY, Kernel, native_kernel
 from doxa.exact.circuits._layers import evaluate, make_layers
-from doxa.exact.circuits._semirings import FLOOR, NEG_INF, Reduce, restore
+from doxa.exact.circuits._semirings import FLOOR, NEG_INF, SUM, Reduce, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
@@ -67,12 +69,13 @@ class Compilation(ExactReasoner):
         kernel = None if native is False else native_kernel()
         if native and kernel is None:
             raise ConfigError("native=True, but there is no working C compiler; install one, or say native=None")
-        compiled = Compiled(encoding, meter, backend, cache, kernel)
+        options = backend, cache, kernel, (len(problem.world), max(problem.world))
+        compiled = Compiled(encoding, meter, *options)
         super().__init__(problem, impossible=impossible, budget=limits, entries=compiled.layers.entries)
         self._compiled = compiled
         self._negated: Compiled | None = None  # made when it is first asked for
         self._lock = Lock()
-        self._options = backend, cache, kernel
+        self._options = options
 
     @property
     def circuit(self) -> Circuit:
@@ -113,20 +116,22 @@ class Compilation(ExactReasoner):
             return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
         return self._circuit(value).value(self._weights(given, world), reduce)
 
-    def _best_worlds(self, rows: Tensor, out: Tensor, given: Tensor | None, k: int, meter: Meter) -> Tensor:
+    def _best_worlds(
+        self, rows: Tensor, out: Tensor, given: Tensor | None, k: int, meter: Meter
+    ) -> tuple[Tensor, Tensor]:
         if not self._compiled.runs(rows) or k > MANY:
             return super()._best_worlds(rows, out, given, k, meter)
         if self.problem.formula is None:
-            return self._compiled.best(self._weights(given, rows, self._agreeing(out, rows.dtype)), rows, k)
+            return self._compiled.best(self._weights(given, rows, self._agreeing(out, rows.dtype)), rows.shape[1], k)
 
-        def ask(value: int, rows: Tensor, seen: Tensor | None) -> tuple[Tensor]:
+        def ask(value: int, rows: Tensor, seen: Tensor | None) -> tuple[Tensor, ...]:
             if value < 0:
-                unknown = out.new_full((len(rows), 1), value)
-                return (super(Compilation, self)._best_worlds(rows, unknown, seen, k, meter),)
+                return super(Compilation, self)._best_worlds(rows, out.new_full((len(rows), 1), value), seen, k, meter)
             meter.check_clock()
-            return (self._circuit(value).best(self._weights(seen, rows), rows, k),)
+            return self._circuit(value).best(self._weights(seen, rows), rows.shape[1], k)
 
-        return self._by_truth(ask, rows, out, given)[0]
+        worlds, total = self._by_truth(ask, rows, out, given)
+        return worlds, total
 
     def _marginal(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
         recorded = torch.is_grad_enabled() and rows.requires_grad
@@ -165,22 +170,44 @@ class Compilation(ExactReasoner):
 
 
 class Compiled(nn.Module):
-    """A circuit with the places of its weights."""
+    """A circuit with the places of its weights, the first of which are those of a world: ``shape`` (W, D)."""
 
     sources: Tensor
     always: Tensor
 
-    def __init__(self, encoding: Encoding, meter: Meter, backend: Backend, cache: bool, kernel: Kernel | None) -> None:
+    def __init__(
+        self,
+        encoding: Encoding,
+        meter: Meter,
+        backend: Backend,
+        cache: bool,
+        kernel: Kernel | None,
+        shape: tuple[int, int],
+    ) -> None:
         super().__init__()
         circuit = find_circuit(encoding, meter, backend, cache, native=kernel is not None)
         self.layers = make_layers(circuit, meter=meter)
         self.kernel = kernel
         self.register_buffer("sources", encoding.sources, persistent=False)
         self.register_buffer("always", torch.tensor(encoding.always, dtype=torch.int64), persistent=False)
+        # For the kernel: the literal of each place of the world, or one more; the variable and value of each literal.
+        (width, domain), literals = shape, len(encoding.sources)
+        own = (encoding.sources < width * domain).nonzero().squeeze(1)  # no two literals have the same place
+        self._literals = torch.full((width * domain,), literals).index_copy(0, encoding.sources[own], own)
+        self._complete = len(own) == len(self._literals)
+        self._certain = self.always[self.always < len(self._literals)]
+        self._places = np.full((2, literals), -1, np.int32)
+        self._places[:, own] = np.divmod(encoding.sources[own].numpy(), domain)
 
     def value(self, weights: Tensor, reduce: Reduce) -> Tensor:
         """The log-weight of the circuit, ``(R,)``, with the sum that ``reduce`` stands for."""
-        literals = weights.index_select(0, self.sources.to(weights.device))
+        return self._value(weights, self._chosen(weights), reduce)
+
+    def _chosen(self, weights: Tensor) -> Tensor:
+        """The log-weights of the literals."""
+        return weights.index_select(0, self.sources.to(weights.device))
+
+    def _value(self, weights: Tensor, literals: Tensor, reduce: Reduce) -> Tensor:
         root = evaluate(self.layers, literals, reduce=reduce, kernel=self.kernel)
         return root + weights.index_select(0, self.always.to(weights.device)).sum(0) if len(self.always) else root
 
@@ -191,29 +218,23 @@ class Compiled(nn.Module):
     def shares(self, weights: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The derivatives of ``value`` with respect to rows ``(R, W, D)``, which come first; and ``value``."""
         assert self.kernel is not None
-        literals = weights.index_select(0, self.sources)
-        total, slopes = self.kernel.evaluate(self.layers.program, literals, slopes=True)
+        total, slopes = self.kernel.evaluate(self.layers.program, self._chosen(weights), slopes=True)
         assert slopes is not None
-        found = torch.zeros(rows.shape[1] * rows.shape[2], len(rows), dtype=rows.dtype)
-        own = (self.sources < len(found)).nonzero().squeeze(1)  # no two literals have the same place
-        found.index_copy_(0, self.sources[own], slopes.index_select(0, own))
+        found = (slopes if self._complete else pad(slopes, (0, 0, 0, 1))).index_select(0, self._literals)
         if len(self.always):
             total = total + weights.index_select(0, self.always).sum(0)
-            found[self.always[self.always < len(found)]] = (total > NEG_INF).to(found.dtype)
+            found[self._certain] = (total > NEG_INF).to(found.dtype)
         return found.reshape(*rows.shape[1:], len(rows)).permute(2, 0, 1), total
 
-    def best(self, weights: Tensor, rows: Tensor, k: int) -> Tensor:
-        """The k best worlds ``(R, k, W)`` for log-weights ``(n, R)``, the first of which are those of the rows."""
+    def best(self, weights: Tensor, variables: int, k: int) -> tuple[Tensor, Tensor]:
+        """The k best worlds ``(R, k, variables)``, and ``value``."""
         assert self.kernel is not None
-        width, domain = rows.shape[1:]
-        literals = weights.index_select(0, self.sources)
-        places = torch.stack([self.sources // domain, self.sources % domain]).int()
-        places[0].masked_fill_(self.sources >= width * domain, -1)
-        worlds = self.kernel.best(self.layers.program, literals, k, width, places.numpy())[0]
+        literals = self._chosen(weights)
+        worlds = self.kernel.best(self.layers.program, literals, k, variables, self._places)[0]
         if len(self.always):  # what every world has may be impossible
             never = weights.index_select(0, self.always).amin(0) == NEG_INF
             worlds.masked_fill_(never[:, None, None], -1)
-        return worlds
+        return worlds, self._value(weights, literals, SUM)
 
 
 def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool, native: bool) -> Circuit:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from doxa.exact.circuits._semirings import FLOOR, NEG_INF, Reduce, restore
+from doxa.exact.circuits._semirings import FLOOR, NEG_INF, SUM, Reduce, restore
 from doxa.exact.engines._search import Search, derivatives
 from doxa.problem._logspace import draw, logsumexp
 from doxa.problem._mixture import entropy_between, picked
@@ -32,7 +32,12 @@ def joined(engine: Engine, reduce: Reduce, rows: Tensor, *others: Tensor | None)
     """What an engine computes, ``(R,)``: for rows ``(R, W, D)`` by itself, for ``(R, K, W, D)`` over all components."""
     if rows.ndim == 3:
         return engine(rows, *others)
-    return restore(reduce(each(engine, rows, *others).clamp(min=FLOOR).T))
+    return over(each(engine, rows, *others), reduce)
+
+
+def over(log_weights: Tensor, reduce: Reduce) -> Tensor:
+    """Those of the components ``(R, K)``, joined: ``(R,)``."""
+    return restore(reduce(log_weights.clamp(min=FLOOR).T))
 
 
 def over_components(shares: Tensor) -> Tensor:
@@ -53,8 +58,8 @@ def drawn(
 
 def pooled_best(
     search: Search, rows: Tensor, output: Tensor, given: Tensor | None, k: int, width: int
-) -> tuple[Tensor, Tensor]:
-    """The k best worlds ``(R, k, W)`` that were found, best first, and which of them are proven to be: ``(R, k)``.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The k best worlds ``(R, k, W)`` that were found, best first; which are proven to be that, ``(R, k)``; and log Z.
 
     For one belief all are proven. For a mixture the best worlds of every component are scored under the whole. A world
     that is on no list has at most Σ_j π_j · (the last score on the list of component j, 0 where it has no more worlds);
@@ -62,24 +67,26 @@ def pooled_best(
     ``width`` worlds.
     """
     if rows.ndim == 3:
-        worlds = search(rows, output, given, k)
-        return worlds, torch.ones(worlds.shape[:2], dtype=torch.bool, device=rows.device)
-    worlds, proven = _pool(search, rows, output, given, k, k)
+        worlds, total = search(rows, output, given, k)
+        return worlds, torch.ones(worlds.shape[:2], dtype=torch.bool, device=rows.device), total
+    worlds, proven, total = _pool(search, rows, output, given, k, k)
+    rows = rows.detach()
     length = k
     while length < width and not bool(proven.all()):
         length, at = min(2 * length, width), (~proven.all(-1)).nonzero().squeeze(-1)
         seen = None if given is None else given[at]
-        worlds[at], proven[at] = _pool(search, rows[at], output[at], seen, k, length)
-    return worlds, proven
+        worlds[at], proven[at], _ = _pool(search, rows[at], output[at], seen, k, length)
+    return worlds, proven, total
 
 
 def _pool(
     search: Search, rows: Tensor, output: Tensor, given: Tensor | None, k: int, length: int
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     count, parts = rows.shape[:2]
     repeated = [None if x is None else x.repeat_interleave(parts, 0) for x in (output, given)]
     assert repeated[0] is not None
-    worlds = search(rows.flatten(0, 1), repeated[0], repeated[1], length).reshape(count, parts * length, -1)
+    found, totals = search(rows.flatten(0, 1), repeated[0], repeated[1], length)
+    worlds, rows = found.reshape(count, parts * length, -1), rows.detach()
     missing = worlds[..., 0] < 0
     index = worlds.clamp(min=0)[:, :, None, :, None].expand(-1, -1, parts, -1, -1)
     table = rows.unsqueeze(1).expand(*index.shape[:-1], rows.shape[-1]).gather(-1, index).squeeze(-1).sum(-1)
@@ -88,7 +95,8 @@ def _pool(
     bound = logsumexp(last.masked_fill(missing[:, length - 1 :: length], NEG_INF), -1)
     scores, order = (x[:, :k] for x in scores.sort(dim=-1, descending=True, stable=True))
     best = worlds.gather(1, order.unsqueeze(-1).expand(-1, -1, worlds.shape[-1]))
-    return best.masked_fill((scores == NEG_INF).unsqueeze(-1), -1), scores >= bound.unsqueeze(-1)
+    best = best.masked_fill((scores == NEG_INF).unsqueeze(-1), -1)
+    return best, scores >= bound.unsqueeze(-1), over(totals.view(count, parts), SUM)
 
 
 def _repeated(worlds: Tensor) -> Tensor:

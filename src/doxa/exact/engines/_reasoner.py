@@ -18,7 +18,7 @@ from torch import Tensor
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import BEST, NEG_INF, SUM, Reduce
 from doxa.exact.engines._mixture import drawn, entropy_of_mixture, joined, over_components, pooled_best
-from doxa.exact.engines._search import contract, derivatives, k_best, log_of, most_probable_output
+from doxa.exact.engines._search import contract, derivatives, finite, k_best, log_of, most_probable_output
 from doxa.problem import Belief, Explanations, Impossible, Mixture, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import common_batch
@@ -187,21 +187,19 @@ class ExactReasoner(Probabilistic, ABC):
         require_belief(belief)
         if k < 1:
             raise ProblemError(f"k is {k}, expected at least 1")
-        sizes, meter = self.problem.world, Meter(self.budget, f"finding the {k:,} best worlds")
+        meter = Meter(self.budget, f"finding the {k:,} best worlds")
 
-        def search(rows: Tensor, out: Tensor, seen: Tensor | None, count: int) -> Tensor:
+        def search(rows: Tensor, out: Tensor, seen: Tensor | None, count: int) -> tuple[Tensor, Tensor]:
             return self._best_worlds(rows, out, seen, count, meter)
 
-        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
             return pooled_best(search, rows, out, seen, k, width)
 
-        shrink = len(sizes) if k > 1 or (isinstance(belief, Mixture) and width > 1) else 1
-        worlds, proven = self._by_rows(query, belief.detach(), output, given, shrink=shrink)
+        worlds, proven, total = self._by_rows(query, belief, output, given, recompute=True, shrink=k)
         missing = worlds[..., 0] < 0
         prior = belief._gather(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
-        total = self.log_prob(belief, output, given=given).unsqueeze(-1)
-        scores = (prior - total.masked_fill(total == NEG_INF, 0.0)).masked_fill(missing, NEG_INF)
-        if k == 1:
+        scores = (prior - total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1)).masked_fill(missing, NEG_INF)
+        if k == 1 or bool((scores[..., 1:] <= scores[..., :-1]).all()):
             return Explanations(worlds, scores, proven)
         order = scores.detach().argsort(dim=-1, descending=True, stable=True)
         ranked = worlds.gather(-2, order.unsqueeze(-1).expand_as(worlds)), scores.gather(-1, order)
@@ -251,7 +249,7 @@ class ExactReasoner(Probabilistic, ABC):
             refuse("the entropy of a mixture has no formula", "entropy_bounds says between which numbers it lies")
         shares, total = self._shares(belief, output, given)
         log_probs = belief.log_probs[..., : shares.shape[-1]]
-        return total - (shares * log_probs.masked_fill(log_probs == NEG_INF, 0.0)).sum((-1, -2))
+        return total - (shares * finite(log_probs)).sum((-1, -2))
 
     def entropy_bounds(
         self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None
@@ -373,14 +371,21 @@ class ExactReasoner(Probabilistic, ABC):
         score, (choices,) = derivatives(lambda w: self._log_prob(w, out, given, BEST), rows)
         return choices.argmax(-1), score
 
-    def _best_worlds(self, rows: Tensor, out: Tensor, given: Tensor | None, k: int, meter: Meter) -> Tensor:
-        """The k best worlds ``(R, k, W)``, by asking for the best again and again."""
+    def _best_worlds(
+        self, rows: Tensor, out: Tensor, given: Tensor | None, k: int, meter: Meter
+    ) -> tuple[Tensor, Tensor]:
+        """The k best worlds ``(R, k, W)``, by asking for the best again and again, of W rows for each; and log Z."""
 
         def find(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             meter.check_clock()
             return self._best_world(rows, out, seen)
 
-        return k_best(find, rows, out, given, self.problem.world, k)
+        step = max(1, self._rows_at_once // (len(self.problem.world) if k > 1 else 1))
+        found, known = [], rows.detach()
+        for i in range(0, len(rows), step):
+            seen = None if given is None else given[i : i + step]
+            found.append(k_best(find, known[i : i + step], out[i : i + step], seen, self.problem.world, k))
+        return torch.cat(found), self._log_prob(rows, out, given, SUM)
 
     def _best_for(self, rows: Tensor, weights: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
         """The best world for log-weights of the world and of the output."""

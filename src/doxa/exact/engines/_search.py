@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from doxa.exact.circuits._semirings import NEG_INF
 from doxa.problem._logspace import is_traced
@@ -15,8 +16,8 @@ from doxa.problem._logspace import is_traced
 Find = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """The best world ``(R, W)`` of rows ``(R, W, D)``, outputs and given values, and its score ``(R,)``."""
 
-Search = Callable[[Tensor, Tensor, Tensor | None, int], Tensor]
-"""The k best worlds ``(R, k, W)`` of rows, best first; -1 where there are fewer."""
+Search = Callable[[Tensor, Tensor, Tensor | None, int], tuple[Tensor, Tensor]]
+"""The k best worlds ``(R, k, W)`` of rows, best first, -1 where there are fewer; and log Z."""
 
 
 def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -35,13 +36,20 @@ def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tenso
 def log_of(probs: Tensor) -> Tensor:
     """log p, -inf at 0; the derivative of a vanishing probability is taken as 0, for it cannot be represented."""
     info = torch.finfo(probs.dtype)
-    if not (probs.requires_grad or is_traced(probs)):  # torch takes many times as long for 0 as for normal numbers
-        value = probs.clamp(min=info.tiny).log().masked_fill_(probs <= 0, -math.inf)
-        small = (probs < info.tiny) & (probs > 0)
-        return torch.where(small, probs.log(), value) if small.any() else value
+    if not (probs.requires_grad or is_traced(probs)):
+        # torch takes many times as long for 0 as for normal numbers, and for comparisons as for thresholds.
+        value = threshold(probs.clamp(min=info.tiny).log(), math.log(1.5 * info.tiny), -math.inf)
+        if not probs.numel() or threshold(probs, 0.0, math.inf).amin() > 2 * info.tiny:
+            return value
+        return torch.where((probs > 0) & (probs <= 2 * info.tiny), probs.log(), value)
     floor = info.tiny / info.eps
     value = probs.clamp(min=floor).log()
     return torch.where(probs > floor, value, probs.detach().clamp(min=0).log())
+
+
+def finite(log_probs: Tensor) -> Tensor:
+    """Logarithms with 0 in the place of -inf, for 0 log 0 = 0; the derivative there is 0."""
+    return threshold(log_probs, torch.finfo(log_probs.dtype).min, 0.0)
 
 
 def contract(probs: Tensor, values: Tensor) -> Tensor:

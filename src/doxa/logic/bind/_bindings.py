@@ -87,6 +87,8 @@ def logits(thing: Computation, *, exclusive: bool = False) -> Declared:
 def probs(thing: Computation) -> Declared:
     """The network (or tensor) returns probabilities.
 
+    At exactly 0 or 1 a value is impossible, and exact reasoning has no gradient through it; `logits` never get there.
+
     >>> probs(torch.tensor([0.2, 0.8])).returns
     'prob'
     """

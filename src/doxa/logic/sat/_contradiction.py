@@ -32,7 +32,7 @@ def contradiction(kb: KnowledgeBase, places: Places | None = None, *, seconds: f
     >>> from doxa.logic import parse
     >>> print(contradiction(parse("pred rain, wet; [soaked] rain -> wet; fact rain; fact !wet")))
     error: no world makes all of this true: fact rain; fact !wet; [soaked] rain -> wet
-        take one of them back, or give the axiom a weight if it may be broken: [soaked, weight 0.5]
+        take one of them back, or give the axiom a weight if learning may break it: [soaked, weight 0.5]
     >>> contradiction(parse("sort Day; const today: Day; pred dry(Day); fact dry(today); exists d: Day. !dry(d)"))
     """
     signature = kb.signature
@@ -78,7 +78,7 @@ def _told(kb: KnowledgeBase, axioms: Sequence[Axiom], facts: Sequence[Fact], pla
     message = f"no world makes all of this true: {'; '.join(parts[:_SHOWN])}{more}"
     name = axioms[0].name if axioms and axioms[0].named else ""
     soft = f"[{name}, weight 0.5]" if name else "[weight 0.5]"
-    remedy = f"take one of them back, or give the axiom a weight if it may be broken: {soft}"
+    remedy = f"take one of them back, or give the axiom a weight if learning may break it: {soft}"
     span = places.fact(next(i for i, f in enumerate(kb.facts) if f is facts[0])) if facts else None
     if span is None and axioms:
         located = places.axiom(next(i for i, a in enumerate(kb.axioms) if a is axioms[0]))

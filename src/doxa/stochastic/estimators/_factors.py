@@ -216,7 +216,23 @@ def independent_values(distribution: Distribution, n: int) -> tuple[Tensor, Tens
         return None
     values = support(distribution)
     with torch.no_grad():
-        return combine(values, log_prob(distribution, values).double(), n)
+        found = log_prob(distribution, values).double()
+        return combine(values, found.masked_fill(never_drawn(distribution, values), -math.inf), n)
+
+
+def never_drawn(distribution: Distribution, values: Tensor) -> Tensor:
+    """Which values were given a probability of exactly 0: torch never draws them, and has a finite log p for them."""
+    base, inner = plain(distribution)
+    given = parameters(distribution).get("probs")
+    if isinstance(base, Bernoulli) and given is not None:
+        probs = torch.where(values > 0, given, 1 - given)
+    elif isinstance(base, Categorical) and given is not None:
+        probs = given.expand(*values.shape, -1).gather(-1, values.unsqueeze(-1)).squeeze(-1)
+    elif isinstance(base, OneHotCategorical) and given is not None:
+        probs = (given * values).sum(-1)
+    else:
+        return torch.zeros((), dtype=torch.bool, device=values.device)
+    return (probs == 0).flatten(-inner).any(-1) if inner else probs == 0
 
 
 Entry = Distribution | Callable[..., Distribution]

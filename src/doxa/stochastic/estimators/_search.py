@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
+from torch.nn.functional import softplus
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._factors import factors, has_factors, total_size
@@ -125,10 +126,10 @@ def stochastic_beam(model: Tokens, k: int) -> tuple[Tensor, Tensor, Tensor]:
         if phi.numel() == 0:  # the root: the maximum over all sequences is a standard Gumbel
             return _gumbel(child)
         noisy = child + _gumbel(child)
-        best = noisy.max(-1, keepdim=True).values
+        best = noisy.amax(-1, keepdim=True)
         # −log(e^{−score} − e^{−best} + e^{−noisy}), written so that nothing overflows; the best child has v = −inf.
         v = score - noisy + torch.log1p(-torch.exp(noisy - best))
-        shifted = score - v.clamp_min(0) - torch.log1p(torch.exp(-v.abs()))
+        shifted = score - softplus(v, threshold=40.0)  # beyond it the two are the same in float64
         return torch.where(child > NEVER, shifted, NEVER)
 
     tokens, phi, score = _grow(model, k, rank)
