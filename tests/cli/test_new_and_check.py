@@ -56,6 +56,16 @@ def test_a_fact_that_contradicts_an_axiom_is_told(folder: Path, capsys: pytest.C
     assert "unsatisfiable" in capsys.readouterr().out
 
 
+def test_weights_that_contradict_are_fine_and_solve_says_that_it_takes_them_to_hold(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "weighted.doxa").write_text("pred a\n[maybe, weight 2] a\n[never] !a\n", encoding="utf-8")
+    assert main(["check", "weighted.doxa"]) == 0
+    assert capsys.readouterr().out.strip().endswith("fine")
+    assert main(["solve", "weighted.doxa"]) == 0
+    assert capsys.readouterr().out.strip().endswith("axioms with a weight as if they must hold: maybe")
+
+
 def test_knowledge_is_shown_as_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "odd.doxa").write_text(
         'pred "<script>alert(1)</script>"\n[t] "<script>alert(1)</script>"\n', encoding="utf-8"

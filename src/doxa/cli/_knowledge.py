@@ -147,7 +147,9 @@ class Solve(Grounding):
         model = satisfiable(kb, **over)
         document = {"satisfiable": model is not None, "model": _by_name(model)}
         if model is None:
-            return self.answer(document, "unsatisfiable: no world makes all of this true", "bold red")
+            weighted = [a.name for a in kb.axioms if a.weight != 1.0 or a.learnable]
+            told = f"\nthat takes axioms with a weight as if they must hold: {', '.join(weighted)}" if weighted else ""
+            return self.answer(document, f"unsatisfiable: no world makes all of this true{told}", "bold red")
         return self._answer(document, "satisfiable", "bold green", model)
 
     def _answer(self, document: Any, text: str, style: str, model: dict[Expr, bool]) -> int:

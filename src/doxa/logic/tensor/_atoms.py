@@ -233,8 +233,8 @@ def _defined(call: Call, block: Block, found: Ref, args: Sequence[Ref]) -> Ref:
             spread = [torch.as_tensor(a, device=values.device).expand(values.shape) for a in arguments]
             came = [_shown(a.reshape(-1)[first].item(), k) for a, k in zip(spread, kinds, strict=True)]
             raise KnowledgeError(
-                f"{call.name}({', '.join(came)}) has no value among those of its sort; keep {call} away from there "
-                "with a guard, as in 'where d < 9'"
+                f"{call.name}({', '.join(came)}) has no value among those of its sort; keep its arguments away "
+                "from there with a guard, as in 'where d < 9'"
             )
         return values
 
