@@ -51,6 +51,14 @@ def test_the_queue_holds_every_configuration_that_needs_no_data_of_the_user(tmp_
         plan(out=tmp_path, save=tmp_path, only=["sudoku/16x16"])
 
 
+def test_a_folder_of_digits_is_handed_to_those_who_read_digits(tmp_path: Path) -> None:
+    jobs = plan(out=tmp_path, save=tmp_path, data=tmp_path)
+    handed = {job.name.split("/")[0] for job in jobs if "--data" in job.arguments}
+    others = {job.name.split("/")[0] for job in jobs if "--data" not in job.arguments}
+    assert {"addition", "vae", "sum9", "times"} <= handed
+    assert others == {"sat", "paths", "figures"}
+
+
 def test_cpu_time_is_that_of_the_steps_of_committed_results(tmp_path: Path) -> None:
     Result("vae/bernoulli/arm@1", {}, 0, 200, {"test": 1.0}, {}, cpu_seconds=50.0).write(tmp_path / "vae" / "a.json")
     Result("vae/bernoulli/arm@1", {}, 1, 100, {"test": 1.0}, {}, cpu_seconds=40.0).write(tmp_path / "vae" / "b.json")

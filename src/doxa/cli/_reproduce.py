@@ -168,7 +168,7 @@ class All(Command):
     save: Path = Path("results")
     """Results are written here, a JSON file each, and a README.md of all of them at the end."""
     data: Path | None = None
-    """A folder with data of your own, in place of the published ones."""
+    """A folder with MNIST's four files, in place of those that are found or fetched."""
 
     def run(self) -> int:
         from doxa.reproduce._queue import cpu_time, plan, work, write_results_page

@@ -102,6 +102,8 @@ QUEUE = (
 )
 """What is worth most comes first. Left out is what needs data of the user's own: SATLIB's formulas, Warcraft maps,
 hierarchies, preferences, grid paths, requirements."""
+GENERATED = (SAT, PATHS)
+"""Experiments whose jobs here generate what they learn from; a folder of data would hold other files than MNIST's."""
 FIGURES = ("fuzzy", "timings", "refine")
 
 
@@ -125,7 +127,10 @@ class Job:
 def plan(
     *, out: Path, save: Path, only: Sequence[str] = (), steps: int | None = None, data: Path | None = None
 ) -> list[Job]:
-    """The jobs of the queue in their order, each once; ``only`` takes patterns such as ``"sudoku/*"``."""
+    """The jobs of the queue in their order, each once; ``only`` takes patterns such as ``"sudoku/*"``.
+
+    ``data`` is a folder with MNIST's files, for those that read digits.
+    """
     found: dict[Path, Job] = {}
     for item in QUEUE:
         rates = _seconds_a_step(collect(item.experiment, save))
@@ -136,7 +141,7 @@ def plan(
                 budget = f"{count}-steps"
                 arguments = ["reproduce", item.experiment.name, "--only", entry.name, "--seeds", str(seed)]
                 arguments += ["--steps", str(count), "--out", str(out), "--save", str(save), "--quiet"]
-                arguments += [] if data is None else ["--data", str(data)]
+                arguments += [] if data is None or item.experiment in GENERATED else ["--data", str(data)]
                 job = Job(
                     f"{name}, {count:,} steps, seed {seed}",
                     tuple(arguments),
