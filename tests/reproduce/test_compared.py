@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from doxa.reproduce import Experiment, collect
-from doxa.reproduce._compared import LOWER, NEITHER, REASONS, compared, reason, section
+from doxa.reproduce._compared import (
+    LOWER,
+    NEITHER,
+    REASONS,
+    agreement,
+    compared,
+    rank_correlation,
+    reason,
+    section,
+)
 from doxa.reproduce._experiment import Entry
 from doxa.reproduce._queue import DISSERTATION
 from doxa.train import Result
@@ -71,3 +83,27 @@ def test_every_reason_is_of_some_row() -> None:
     ]
     for pattern, _ in REASONS:
         assert fnmatch.filter(names, pattern), pattern
+
+
+def test_rank_correlation_against_scipy() -> None:
+    random = np.random.default_rng(0)
+    for size in (2, 5, 40):
+        for levels in (3, 1000):  # with ties, and next to none
+            pairs = random.integers(levels, size=(size, 2)).astype(float)
+            pairs[:2] = [[-1, -2], [-3, -4]]  # not all equal
+            expected = spearmanr(pairs).statistic
+            assert rank_correlation([tuple(pair) for pair in pairs]) == pytest.approx(expected)
+    assert math.isnan(rank_correlation([(1, 2), (1, 3)]))
+
+
+def test_agreement_is_of_the_main_metric_of_each_table() -> None:
+    entries = tuple(Entry(f"{t}/{i}", None, {"accuracy": float(i), "cons": 1.0}) for t in "ab" for i in range(5))
+    experiment = Experiment("toy", "Nothing", entries, train=None, metrics=("accuracy",))  # type: ignore[arg-type]
+    for sign, shown in ((1.0, "1.00"), (-1.0, "-1.00")):
+        of = [
+            Result(f"toy/{e.name}", {}, 0, 1, {"accuracy": (sign if e.name < "b" else 1) * e.published["accuracy"]}, {})
+            for e in entries
+        ]
+        text = agreement(experiment, compared(experiment, of))
+        assert f"`a` {shown} (5), `b` 1.00 (5)." in text and "over 10 rows" in text
+    assert agreement(experiment, compared(experiment, of[:4])) == ""

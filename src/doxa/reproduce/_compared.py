@@ -5,9 +5,11 @@ The page is made from saved results, the published numbers of the entries, and t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from statistics import StatisticsError, correlation
 
 from doxa.reproduce._experiment import Experiment, by_budget
 from doxa.train import Result, Row
@@ -42,6 +44,8 @@ REASONS = (
     ("sudoku/*", "within the spread over splits"),
 )
 """Why a number is below what was published: for ``experiment/entry:metric``, the first pattern that fits."""
+ENOUGH = 5
+"""Rows of which a rank correlation says something."""
 HEAD = """# What was published beside what is measured
 
 Made from the JSON files in these folders by `doxa reproduce all`; do not edit. Numbers in bold are at least as good as
@@ -97,12 +101,46 @@ def reason(experiment: str, row: Compared) -> str:
     return next((why for pattern, why in REASONS if fnmatch(name, pattern)), "")
 
 
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    """Spearman's rank correlation; equal values share their mean rank. NaN where one side is all equal.
+
+    >>> round(rank_correlation([(1, 10), (2, 30), (3, 20), (3, 40)]), 3)
+    0.632
+    """
+    ranks = []
+    for values in zip(*pairs, strict=True):
+        ordered = sorted(values)
+        ranks.append([ordered.index(v) + (ordered.count(v) - 1) / 2 for v in values])
+    try:
+        return correlation(*ranks)
+    except StatisticsError:
+        return math.nan
+
+
+def agreement(experiment: Experiment, rows: Sequence[Compared]) -> str:
+    """How far the main metric orders the rows of each table as the published numbers do."""
+    metric = experiment.metrics[0]
+    tables: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.metric == metric and row.ours is not None:
+            tables.setdefault(row.name.split("/")[0], []).append((row.published, row.ours.mean))
+    found = {"": [pair for pairs in tables.values() for pair in pairs]} | (tables if len(tables) > 1 else {})
+    values = {name: (rank_correlation(pairs), len(pairs)) for name, pairs in found.items() if len(pairs) >= ENOUGH}
+    shown = [
+        f"{value:.2f} over {count} rows" if not name else f"`{name}` {value:.2f} ({count})"
+        for name, (value, count) in values.items()
+        if not math.isnan(value)
+    ]
+    return f"Rank correlation (Spearman) of {metric} with the published: {', '.join(shown)}.\n" if shown else ""
+
+
 def section(experiment: Experiment, results: Sequence[Result]) -> str:
     """The table of an experiment, and below it the rows that nobody has measured yet."""
     rows = compared(experiment, results)
     lines = [_line(experiment.name, row) for row in rows if row.ours is not None]
     columns = ("row", "metric", "published", "ours", "seeds", "steps", "why below")
     parts = [f"## `{experiment.name}`: {experiment.about.rstrip('.')}\n", markdown_table(columns, lines), ""]
+    parts += filter(None, [agreement(experiment, rows)])
     missing = dict.fromkeys(row.name for row in rows if row.ours is None)
     if missing:
         parts.append(f"Not measured yet: {', '.join(f'`{name}`' for name in missing)}.\n")
