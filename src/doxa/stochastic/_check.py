@@ -7,7 +7,7 @@ cannot be told from rounding, rare draws or an integral that does not settle is 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import copysign, inf, isfinite
 from typing import Literal
@@ -27,6 +27,8 @@ from doxa.stochastic.tape._tape import Tape
 
 CLEARLY = 10.0  # a deviation is a bias if it is so many times what is tolerated
 Z = 5.0
+SUSPECT = 3.0  # so many standard errors are looked at again, with more replicates
+DOUBTFUL = 4.0  # and if it stays so many, nothing is said
 RESOLUTION = 0.2  # what is tolerated if sampled must be so small beside the scale
 FEW = 30  # a standard error means nothing if fewer replicates than this carry the variance
 UNSEEN = 30  # a draw of probability below 1 / replicates may have been missed: so many times its size is tolerated
@@ -40,7 +42,7 @@ class Verdict:
 
     For each order of differentiation there are the truth, the estimate with its standard error (0 if enumerated), what
     was tolerated, and the scale: the truth itself or, if larger, the mean absolute deviation of the cost. "No bias
-    found" says what it could not have seen: half the width of its interval (± 5 standard errors), beside the scale.
+    found" says how large a bias could still be: the difference that was found and 5 standard errors, beside the scale.
     ``conditions`` has, for each condition of Theorem 1 that was looked at, the largest deviation in units of what is
     tolerated; condition 3 is not needed for unbiasedness.
 
@@ -63,8 +65,12 @@ class Verdict:
 
     @property
     def resolution(self) -> float:
-        """What is tolerated beside the scale, at the order where that is the most."""
-        return max([limit / s if s else inf for limit, s in zip(self.tolerance, self.scale, strict=True)], default=inf)
+        """The largest bias that was not ruled out beside the scale, at the order where that is the most."""
+        return max([self._room(n) / s if s else inf for n, s in enumerate(self.scale)], default=inf)
+
+    def _room(self, order: int) -> float:
+        """How large the bias may be, as far as this check can tell."""
+        return abs(self.estimate[order] - self.truth[order]) + self.tolerance[order]
 
     @property
     def ok(self) -> bool:
@@ -311,11 +317,22 @@ class _Case:
                         break
                     return Verdict(self.name, "biased", *of, "", found, sizes)
                 before = [gap if n in off else 0.0 for n, gap in enumerate(gaps)]
+            elif doubts := self._doubts(gaps, error, floors, SUSPECT if times != ROUNDS[-1] else DOUBTFUL):
+                why = doubts
             elif not (why := scale.too_coarse(truth, limits, RESOLUTION, 0.0)):
                 return Verdict(self.name, "no bias found", *of, "", found, sizes)
             elif max(x / y for x, y in zip(limits, sizes, strict=True)) > RESOLUTION * (ROUNDS[-1] / times) ** 0.5:
                 break  # no more than there are will do
         return Verdict(self.name, "undecided", *of, why, found, sizes)
+
+    @staticmethod
+    def _doubts(gaps: Sequence[float], errors: Sequence[float], floors: Sequence[float], most: float) -> str:
+        """Of which order the difference is too large to be called chance, and too small to be called a bias."""
+        for n, (gap, error, floor) in enumerate(zip(gaps, errors, floors, strict=True)):
+            if abs(gap) > most * error + floor:
+                z = f"{abs(gap) / error:.1f}" if error else "many"
+                return f"the difference at order {n} is {z} standard errors, too many for chance, too few for a bias"
+        return ""
 
     def _plain_mean_misses(self, truth: float, floor: float, samples: int) -> bool:
         """Does the mean cost of samples from the distributions themselves differ from the truth as well?"""
