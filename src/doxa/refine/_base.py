@@ -25,6 +25,13 @@ Pick = Callable[[Tensor, int], Tensor]
 """Where the smallest element along a dimension stands, the dimension kept; ties are its business."""
 
 
+with torch.inference_mode(False):
+    ONE = torch.ones((), device="cpu")
+    """The number 1. A number in Python becomes a tensor at each call, which takes as long as a small operation."""
+    NEVER = torch.full((), -torch.inf, device="cpu")
+    """The number -∞, likewise."""
+
+
 def first(x: Tensor, dim: int) -> Tensor:
     """The first of the smallest; not by argmin, which is ten times slower along a dimension that is not the last."""
     return x.min(dim, keepdim=True).indices
@@ -57,7 +64,10 @@ def before(x: Tensor, dim: int) -> Tensor:
 
 
 class Case(NamedTuple):
-    """An operator over ``dim`` to be brought from ``value`` to ``target``, which :meth:`Refinement.clamp` has seen."""
+    """An operator over ``dim`` to be brought from ``value`` to ``target``, which :meth:`Refinement.clamp` has seen.
+
+    Both have that dimension too, with length 1.
+    """
 
     t: Tensor
     c: Tensor | None
@@ -129,7 +139,7 @@ class Refinement(ABC):
 
     def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
         value, aux = self.forward(t, c, -1)
-        return (t + self.delta(Case(t, c, value, aux, self.clamp(goal, c, -1), -1, pick))).clamp(0, 1)
+        return (t + self.delta(Case(t, c, value, aux, self.clamp(goal.unsqueeze(-1), c, -1), -1, pick))).clamp(0, 1)
 
     def value(self, truth: Tensor, constants: Tensor | None = None) -> Tensor:
         """The truth of the operator.
@@ -140,14 +150,14 @@ class Refinement(ABC):
         tensor(0.2000)
         """
         t, c, _ = self._prepare(truth, 0.0, constants)
-        return self.forward(t, c, -1)[0]
+        return self.forward(t, c, -1)[0].squeeze(-1)
 
     @torch.no_grad()
     def _target_for(self, t: Tensor, c: Tensor | None, budget: Tensor, p: float, up: bool) -> Tensor:
         """The furthest target whose refinement stays within the budget: first on a grid, then by bisection."""
         value = self.forward(t, c, -1)[0]
-        ends = torch.full_like(value, float(up))
-        limit = self.clamp(ends, c, -1)
+        limit = self.clamp(torch.full_like(value, float(up)), c, -1).squeeze(-1)
+        value = value.squeeze(-1)
 
         def within(goal: Tensor) -> Tensor:
             moved: Tensor = torch.linalg.vector_norm(self._refined(t, c, goal, first) - t, ord=p, dim=-1)
@@ -220,7 +230,8 @@ class Refinement(ABC):
     def _changeable(self, t: Tensor) -> bool:
         return t.shape[-1] > 0
 
-    # What follows is for those who call many times: no checks, any dimension, changes instead of values.
+    # What follows is for those who call many times: no checks, any dimension, changes instead of values. Truths of the
+    # operator, targets and their changes keep the dimension, with length 1.
 
     @abstractmethod
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
@@ -259,16 +270,18 @@ class _Both(Refinement):
         """The change towards a target ≤ value; whatever it likes where they are equal."""
 
     def delta(self, case: Case) -> Tensor:
-        changes = []
-        if case.direction != "down":
-            up = self.up(case)
-            still = None if self.still_up else (case.target <= case.value).unsqueeze(case.dim)
-            changes.append(up if still is None else up.masked_fill(still, 0.0))
-        if case.direction != "up":
-            down = self.down(case)
-            still = None if self.still_down else (case.target >= case.value).unsqueeze(case.dim)
-            changes.append(down if still is None else down.masked_fill(still, 0.0))
-        return changes[0] if len(changes) == 1 else changes[0] + changes[1]
+        direction = case.direction
+        rise = None
+        if direction != "down":
+            rise = self.up(case)
+            if not self.still_up:
+                rise = rise.masked_fill(case.target <= case.value, 0.0)
+            if direction == "up":
+                return rise
+        fall = self.down(case)
+        if not self.still_down:
+            fall = fall.masked_fill(case.target >= case.value, 0.0)
+        return fall if rise is None else rise + fall
 
 
 @dataclass(frozen=True)
@@ -288,7 +301,7 @@ class Junction(_Both):
         return Dual(self)
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        return self.tnorm.reduce(joined(t, c, dim), dim), None
+        return self.tnorm.reduce(joined(t, c, dim), dim).unsqueeze(dim), None
 
     def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
         target = target.clamp(0, 1)
@@ -297,13 +310,13 @@ class Junction(_Both):
     def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
         found = super()._refined(t, c, goal, pick)
         # T is 1 just where all its arguments are: no rounding then, the derivative stays.
-        certain = (self.clamp(goal, c, -1) >= 1) & (self.forward(t, c, -1)[0] < 1)
-        return found + torch.where(certain.unsqueeze(-1), 1 - found, 0.0).detach()
+        certain = (self.clamp(goal.unsqueeze(-1), c, -1) >= 1) & (self.forward(t, c, -1)[0] < 1)
+        return found + torch.where(certain, 1 - found, 0.0).detach()
 
     # The t-conorm: what the methods without "dual" do for the t-norm.
 
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        return self.tnorm.dual.reduce(joined(t, c, dim), dim), None
+        return self.tnorm.dual.reduce(joined(t, c, dim), dim).unsqueeze(dim), None
 
     def dual_clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
         target = target.clamp(0, 1)
@@ -340,8 +353,9 @@ class Dual(_Both):
 
     def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
         found = super()._refined(t, c, goal, pick)
-        certain = (self.clamp(goal, c, -1) <= 0) & (self.forward(t, c, -1)[0] > 0)  # and then all arguments are 0
-        return found - torch.where(certain.unsqueeze(-1), found, 0.0).detach()
+        # then all arguments are 0
+        certain = (self.clamp(goal.unsqueeze(-1), c, -1) <= 0) & (self.forward(t, c, -1)[0] > 0)
+        return found - torch.where(certain, found, 0.0).detach()
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
         return self.junction.dual_forward(t, c, dim)

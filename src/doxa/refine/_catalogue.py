@@ -40,7 +40,8 @@ class NumericalRefinement(GeneratorRefinement):
         return (self.p, self.p)
 
     def up(self, case: Case) -> Tensor:
-        t, c, value, _, goal, dim, *_ = case
+        t, c, _, _, _, dim, *_ = case
+        value, goal = case.value.squeeze(dim), case.target.squeeze(dim)
         t_last, c_last = t.movedim(dim, -1), None if c is None else c.movedim(dim, -1)
         with torch.no_grad():
             x = self._minimise(t_last.double(), None if c_last is None else c_last.double(), value, goal)
@@ -51,13 +52,13 @@ class NumericalRefinement(GeneratorRefinement):
     def down(self, case: Case) -> Tensor:
         found = self.up(case)
         if self._g.strict:  # 0 has no level; the smallest literal goes there
-            found = torch.where(case.target.unsqueeze(case.dim) > 0, found, super().down(case))
+            found = torch.where(case.target > 0, found, super().down(case))
         return found
 
     def _minimise(self, t: Tensor, c: Tensor | None, value: Tensor, target: Tensor) -> Tensor:
         g = self._g
         n = t.shape[-1]
-        budget = torch.relu(self._budget(c, target, -1))
+        budget = torch.relu(self._budget(c, target.unsqueeze(-1), -1))
         most = budget if g.strict else budget.clamp_max(g.zero)
         own = self._level(t)
         y = self._starts(t, c, value.double(), target.double(), own, budget, most)
@@ -78,7 +79,7 @@ class NumericalRefinement(GeneratorRefinement):
     ) -> Tensor:
         """Levels to start from, each with the right sum."""
         n = t.shape[-1]
-        case = Case(t, c, value, None, target, -1, first)
+        case = Case(t, c, value.unsqueeze(-1), None, target.unsqueeze(-1), -1, first)
         closed = torch.where((target > value).unsqueeze(-1), super().up(case), super().down(case))
         guesses = [self._level((t + closed).clamp(0, 1)), own, (budget / n).expand_as(t)]
         # One literal, or all but some of one end, carry the change.

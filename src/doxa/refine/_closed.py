@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from doxa._numerics import cap, lift, lower, with_derivatives
 from doxa.fuzzy import Archimedean, Generator, Product
-from doxa.refine._base import Case, Junction, Pick, before, first, joined, one_of
+from doxa.refine._base import NEVER, ONE, Case, Junction, Pick, before, first, joined, one_of
 
 _LARGEST = 1e290
 """Levels beyond it (strict families with large parameters) count as this: sums of them stay finite."""
@@ -36,39 +36,39 @@ class GodelRefinement(Junction):
     still_up = still_down = True
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        return joined(t, c, dim).amin(dim), None
+        return joined(t, c, dim).amin(dim, keepdim=True), None
 
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
         value, index = t.max(dim, keepdim=True)
         if c is not None:
             value = torch.maximum(value, c.amax(dim, keepdim=True))
-        return value.squeeze(dim), index
+        return value, index
 
     def up(self, case: Case) -> Tensor:
-        return torch.relu(case.target.unsqueeze(case.dim) - case.t)
+        return torch.relu(case.target - case.t)
 
     def down(self, case: Case) -> Tensor:
         t, c, value, target, dim, pick = case.t, case.c, case.value, case.target, case.dim, case.pick
         index = pick(t.detach(), dim)
-        amount = -torch.relu(t.gather(dim, index) - target.unsqueeze(dim))
+        amount = -torch.relu(t.gather(dim, index) - target)
         if c is not None:  # a smaller constant may have met the target already
-            amount = torch.where((target < value).unsqueeze(dim), amount, 0.0)
+            amount = torch.where(target < value, amount, 0.0)
         return one_of(t, index, amount, dim)
 
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor:
         index = aux if pick is first else pick(-t.detach(), dim)
-        return one_of(t, index, change.unsqueeze(dim), dim)
+        return one_of(t, index, change, dim)
 
     def dual_up(self, case: Case) -> Tensor:
         t, c, value, aux, target, dim, pick, *_ = case
         if c is None:
             return self.dual_rise(t, aux, torch.relu(target - value), dim, pick)
         index = aux if pick is first else pick(-t.detach(), dim)
-        amount = torch.relu(target.unsqueeze(dim) - t.gather(dim, index))
-        return one_of(t, index, torch.where((target > value).unsqueeze(dim), amount, 0.0), dim)
+        amount = torch.relu(target - t.gather(dim, index))
+        return one_of(t, index, torch.where(target > value, amount, 0.0), dim)
 
     def dual_down(self, case: Case) -> Tensor:
-        return -torch.relu(case.t - case.target.unsqueeze(case.dim))
+        return -torch.relu(case.t - case.target)
 
 
 class _Lowest(Junction):
@@ -92,7 +92,8 @@ class _Lowest(Junction):
         target = super().clamp(target, c, dim)
         if c is None:
             return target
-        return torch.where(target > 0, torch.minimum(self._reachable(target, c.amin(dim)), c.amin(dim)), target)
+        low = c.amin(dim, keepdim=True)
+        return torch.where(target > 0, torch.minimum(self._reachable(target, low), low), target)
 
     def dual_clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
         target = target.clamp(0, 1)
@@ -102,9 +103,8 @@ class _Lowest(Junction):
         return torch.where(reached == 1 - target, target, 1 - reached)
 
     def up(self, case: Case) -> Tensor:
-        t, c, target, dim, pick = case.t, case.c, case.target, case.dim, case.pick
+        t, c, goal, dim, pick = case.t, case.c, case.target, case.dim, case.pick
         index = pick(t.detach(), dim)
-        goal = target.unsqueeze(dim)
         alone = t.shape[dim] == 1 and c is None
         raised = torch.relu((goal if alone else torch.maximum(goal, self._threshold(goal))) - t)
         lowest = goal - t.gather(dim, index)
@@ -113,8 +113,7 @@ class _Lowest(Junction):
         return raised.scatter(dim, index, lowest)
 
     def down(self, case: Case) -> Tensor:
-        zero = (case.target <= 0).unsqueeze(case.dim)
-        return torch.where(zero, self._to_zero(case.t, case.c, case.dim, case.pick), self.up(case))
+        return torch.where(case.target <= 0, self._to_zero(case.t, case.c, case.dim, case.pick), self.up(case))
 
 
 class NilpotentRefinement(_Lowest):
@@ -178,7 +177,7 @@ def fill(room: Tensor, need: Tensor, case: Case) -> Tensor:
     dim = case.dim
     smallest_first = room.sort(dim).values
     full = smallest_first.cumsum(dim) - smallest_first
-    level = ((need.unsqueeze(dim) - full) / case.countdown()).amax(dim, keepdim=True)
+    level = ((need - full) / case.countdown()).amax(dim, keepdim=True)
     return torch.minimum(torch.relu(level), room)
 
 
@@ -193,13 +192,17 @@ class LukasiewiczRefinement(Junction):
     still_down = True
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        room = torch.rsub(t, 1)
-        missing = room.sum(dim) if c is None else room.sum(dim) + (1 - c).sum(dim)
-        surplus = torch.rsub(missing, 1)
+        room = ONE - t
+        missing = room.sum(dim, keepdim=True)
+        if c is not None:
+            missing = missing + (1 - c).sum(dim, keepdim=True)
+        surplus = ONE - missing
         return torch.relu(surplus), (room, surplus)
 
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        total = t.sum(dim) if c is None else t.sum(dim) + c.sum(dim)
+        total = t.sum(dim, keepdim=True)
+        if c is not None:
+            total = total + c.sum(dim, keepdim=True)
         return total.clamp_max(1), total
 
     def up(self, case: Case) -> Tensor:
@@ -209,7 +212,7 @@ class LukasiewiczRefinement(Junction):
     def down(self, case: Case) -> Tensor:
         fall = case.value - case.target
         each = -torch.relu(fall + self._slack(case, (case.target <= 0) & (fall > 0))) / case.t.shape[case.dim]
-        return each.unsqueeze(case.dim).expand_as(case.t)
+        return each.expand_as(case.t)
 
     def _slack(self, case: Case, ends: Tensor) -> Tensor:
         """What rounding may take from the sum of all arguments; beyond 0 and 1 there is room for it."""
@@ -217,8 +220,7 @@ class LukasiewiczRefinement(Junction):
         return ends * (2 * many * torch.finfo(case.t.dtype).eps)
 
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor:
-        each = change / t.shape[dim]
-        return each.unsqueeze(dim).expand_as(t)
+        return (change / t.shape[dim]).expand_as(t)
 
     def dual_up(self, case: Case) -> Tensor:
         rise = case.target - case.value
@@ -241,27 +243,29 @@ class ProductRefinement(Junction):
     still_up = still_down = True
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        return joined(t, c, dim).prod(dim), None
+        return joined(t, c, dim).prod(dim, keepdim=True), None
 
     def up(self, case: Case) -> Tensor:
         t, c, target, dim = case.t, case.c, case.target, case.dim
         floor = cap(t, self.tnorm.eps) ** 2
         logs = t.clamp_min(floor).log()
         # where the target is met the level is 0, and nothing rises to it
-        wanted = target.clamp_min(floor).log().masked_fill(target <= case.value, -math.inf)
+        wanted = torch.where(target <= case.value, NEVER, target.clamp_min(floor).log())
         if c is not None:
-            wanted = wanted - c.clamp_min(floor).log().sum(dim)
+            wanted = wanted - c.clamp_min(floor).log().sum(dim, keepdim=True)
         largest_first = logs.sort(dim, descending=True).values
         kept = largest_first.cumsum(dim) - largest_first
-        level = ((wanted.unsqueeze(dim) - kept) / case.countdown()).amin(dim, keepdim=True)
+        level = ((wanted - kept) / case.countdown()).amin(dim, keepdim=True)
         if c is not None:  # without, the level of K = 0 is not above 0
             level = level.clamp_max(0)
         return torch.relu(level.exp() - t)
 
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        false = torch.rsub(t, 1)
-        rest = false.prod(dim) if c is None else false.prod(dim) * (1 - c).prod(dim)
-        return torch.rsub(rest, 1), (false, rest)
+        false = ONE - t
+        rest = false.prod(dim, keepdim=True)
+        if c is not None:
+            rest = rest * (1 - c).prod(dim, keepdim=True)
+        return ONE - rest, (false, rest)
 
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick, c: Tensor | None = None) -> Tensor:
         false, rest = aux
@@ -273,8 +277,7 @@ class ProductRefinement(Junction):
         rise = change / self._others(false, None if c is None else 1 - c, index, dim)
         # all that is missing, but for rounding, and more than nothing
         certain = change > functional.softshrink(rest, cap(t))
-        step = _all_of(rise.unsqueeze(dim), whole, certain.unsqueeze(dim))
-        return one_of(t, index, step, dim)
+        return one_of(t, index, _all_of(rise, whole, certain), dim)
 
     def dual_up(self, case: Case) -> Tensor:
         change = torch.relu(case.target - case.value)
@@ -282,17 +285,17 @@ class ProductRefinement(Junction):
 
     def _others(self, t: Tensor, c: Tensor | None, index: Tensor, dim: int) -> Tensor:
         """The product of all but one."""
-        others = t.scatter(dim, index, 1.0).prod(dim)
+        others = t.scatter(dim, index, 1.0).prod(dim, keepdim=True)
         if c is not None:
-            others = others * c.prod(dim)
+            others = others * c.prod(dim, keepdim=True)
         low = cap(t, self.tnorm.eps) ** 2
         return lift(others, low) if torch.is_grad_enabled() else others.clamp_min(low)  # the same, the second for less
 
     def down(self, case: Case) -> Tensor:
         t, c, value, target, dim, pick = case.t, case.c, case.value, case.target, case.dim, case.pick
         index = pick(t.detach(), dim)
-        fall = (torch.relu(value - target) / self._others(t, c, index, dim)).unsqueeze(dim)
-        certain = ((target <= 0) & (target < value)).unsqueeze(dim)
+        fall = torch.relu(value - target) / self._others(t, c, index, dim)
+        certain = (target <= 0) & (target < value)
         return -one_of(t, index, _all_of(fall, t.gather(dim, index), certain), dim)
 
 
@@ -322,26 +325,24 @@ class GeneratorRefinement(Junction):
         return self._g(self._off_pole(x)).clamp_max(_LARGEST)
 
     def _budget(self, c: Tensor | None, target: Tensor, dim: int) -> Tensor:
-        """B, with the dimension kept."""
-        budget = self._level(target.double()).unsqueeze(dim)
+        """B."""
+        budget = self._level(target.double())
         if not self._g.strict:  # the level of 0 itself, not of the floor that keeps derivatives finite
-            budget = torch.where(target.unsqueeze(dim) > 0, budget, self._g.zero)
+            budget = torch.where(target > 0, budget, self._g.zero)
         return budget if c is None else budget - self._level(c.double()).sum(dim, keepdim=True)
 
     def _height(self, level: Tensor, c: Tensor | None, target: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         """The truth value of a level; the target itself where one literal has to carry it alone."""
         height = self._g.inverse(level).to(dtype)
-        return (
-            torch.where(level == self._budget(c, target, dim), target.unsqueeze(dim), height) if c is None else height
-        )
+        return torch.where(level == self._budget(c, target, dim), target, height) if c is None else height
 
     def _attach(
         self, lam: Tensor, t: Tensor, kept: Tensor, count: Tensor | int, c: Tensor | None, target: Tensor, dim: int
     ) -> Tensor:
         """λ (the dimension kept) with its derivatives."""
-        x = torch.cat([t, *([] if c is None else [c]), target.unsqueeze(dim)], dim)
+        x = torch.cat([t, *([] if c is None else [c]), target], dim)
         parts = [-kept.to(t.dtype), *([] if c is None else [-torch.ones_like(c)])]
-        share = torch.cat([*parts, torch.ones_like(target).unsqueeze(dim)], dim) / count
+        share = torch.cat([*parts, torch.ones_like(target)], dim) / count
         limit = -math.log(cap(t, self.tnorm.eps))
 
         def derivatives(lam: Tensor, x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
@@ -361,7 +362,7 @@ class GeneratorRefinement(Junction):
             count = case.countdown()
             budget = self._budget(c, target, dim)
             if c is not None:  # a target at its limit leaves a budget of 0, but for rounding
-                rounding = 16 * cap(t) * self._level(target.double()).unsqueeze(dim)
+                rounding = 16 * cap(t) * self._level(target.double())
                 budget = torch.where(budget > rounding, budget, 0.0)
             level = ((budget - kept_levels) / count).amax(dim, keepdim=True)
             lam = self._height(torch.relu(level), c, target, dim, t.dtype)
@@ -381,10 +382,10 @@ class GeneratorRefinement(Junction):
             level = torch.relu(self._budget(c, target, dim) - others)
             # Towards 0 a strict one met the floor of its pole; a nilpotent one has room for rounding below.
             slack = math.inf if self._g.strict else 16 * cap(t) * self._g.zero
-            level = torch.where(target.unsqueeze(dim) > 0, level, level + slack)
+            level = torch.where(target > 0, level, level + slack)
             lam = self._height(level, c, target, dim, t.dtype)
             beyond = torch.relu(lam - torch.finfo(t.dtype).eps * t.gather(dim, index))  # t + (λ - t) is rounded, too
-            lam = torch.where(target.unsqueeze(dim) > 0, lam, beyond)
+            lam = torch.where(target > 0, lam, beyond)
             kept = torch.ones_like(t, dtype=torch.bool).scatter(dim, index, False)
         fall = self._attach(lam, t, kept, 1, c, target, dim) - t.gather(dim, index)
         return one_of(t, index, fall, dim)

@@ -6,16 +6,16 @@ Tensors have the nodes first and the batch last. Of several wishes for an atom t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from doxa.logic import Expr
 from doxa.logic.syntax._simplify import formulas as subformulas
-from doxa.refine._base import Case, Pick
+from doxa.refine._base import ONE, Case, Direction, Pick, Refinement, first
 from doxa.refine._implication import Fixed, ImplicationRefinement
 from doxa.refine._plan import Edge, Group, Plan
 
@@ -27,14 +27,15 @@ def _chosen(wishes: Tensor, index: Tensor) -> Tensor:
     return wishes.gather(1, index).squeeze(1)
 
 
-_ROUNDING = {dtype: 8 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
+_ROUNDING = {dtype: -8 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
 
 
 def largest(wishes: Tensor, pick: Pick) -> Tensor:
     """The largest absolute change; sizes that differ by rounding tie, so that the first of them wins everywhere."""
     size = (wishes.detach() if wishes.requires_grad else wishes).abs()
-    smaller = size < size.amax(1, keepdim=True) - _ROUNDING[size.dtype]
-    return _chosen(wishes, pick(smaller.to(torch.uint8), 1))
+    enough = torch.add(size.amax(1, keepdim=True), ONE, alpha=_ROUNDING[size.dtype])
+    tied = torch.minimum(size, enough)
+    return _chosen(wishes, tied.max(1, keepdim=True).indices if pick is first else pick(-tied, 1))
 
 
 def mean(wishes: Tensor, pick: Pick) -> Tensor:
@@ -66,9 +67,12 @@ _WASTE = 2
 class _Gather:
     """Rows of literals: which sources they come from, and the name of the index into them (None: as they are)."""
 
+    source: int | None
+    """The only source, None: several."""
     sources: tuple[int, ...]
     index: str | None
-    shape: tuple[int, ...]
+    shape: tuple[int, int] | None
+    """What the rows become, without the batch; None: as they are."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,46 @@ class _Wishes:
         return self.givers[0] if bucket.table is None and bucket.signs is None and bucket.width == 1 else None
 
 
-@dataclass
-class State:
-    """What the upward pass found: of each group the arguments, the constants, the truth and what to use again."""
+@dataclass(frozen=True)
+class _Step:
+    """What the two passes do with a group: all that is known of it before there are values."""
 
-    formulas: Tensor
-    groups: list[tuple[Tensor, Tensor | None, Tensor, Any]] = field(default_factory=list)
+    refinement: Refinement
+    implication: ImplicationRefinement | None
+    fixed: Fixed
+    """The side of an implication that stays."""
+    free: _Gather
+    constant: _Gather | None
+    moves: bool
+    wishes: _Wishes
+    alone: int | None
+    direction: Direction
+    lifted: bool
+    """Whether a change of its truth is a rise that may be handed down without a target."""
+    clamped: bool
+    changed: bool
+    """Whether its literals are anything but its truths."""
+    places: str
+    gives: tuple[int, ...]
+    """What its wishes become, without the batch: the changes of the only group that gets them, or rows."""
+
+
+Found = tuple[Tensor, Tensor | None, Tensor, Any]
+"""Of a group the arguments, the constants, the truth and what to use again."""
+
+
+class State(NamedTuple):
+    """What the upward pass found."""
+
+    roots: Tensor
+    """The truth of the formulas, ``(formulas, 1, *batch)``."""
+    groups: list[Found]
+    batch: tuple[int, ...]
+
+    @property
+    def formulas(self) -> Tensor:
+        """The truth of the formulas, ``(formulas, *batch)``."""
+        return self.roots.squeeze(1)
 
 
 class Engine(nn.Module):
@@ -123,25 +161,28 @@ class Engine(nn.Module):
         edges = [e for node in plan.nodes if node is not None for e in node.edges] + plan.roots
         for number, negated in edges:
             self._signs[self._where[number][0]].add(negated)
+        self._joined: set[int] = set()
+        """Sources whose literals are put behind those of others."""
         self._moving: list[list[Edge]] = []
         self._gathers: list[tuple[_Gather, _Gather | None]] = []
         for group in plan.groups:
             free, fixed, moving = self._edges_of(group)
-            shape = (len(group.nodes), -1)
+            count = len(group.nodes)
             self._moving.append(moving)
-            self._gathers.append((self._gather(free, shape), self._gather(fixed, shape) if fixed else None))
-        self._root_gather = self._gather(plan.roots, (len(plan.roots),))
-        self._rho = [plan.refinements[g.key] for g in plan.groups]
-        self._directions = [g.direction for g in plan.groups]
-        # Known once, and slow to ask of an abstract class at every pass.
-        self._places = [self._countdown(g) for g in plan.groups]
-        self._one = self._store(1.0, torch.float32)
-        self._implications = [isinstance(rho, ImplicationRefinement) for rho in self._rho]
+            self._gathers.append(
+                (
+                    self._gather(free, (count, len(free) // count)),
+                    self._gather(fixed, (count, len(fixed) // count)) if fixed else None,
+                )
+            )
+        self._root_gather = root = self._gather(plan.roots, (len(plan.roots), 1))
+        if root.source and root.index is None and root.source not in self._joined:
+            self._root_gather = replace(root, shape=None)  # the truths of a group as they are
         self._wishes = self._collect()
-        self._alone = [wishes.alone for wishes in self._wishes]
-        groups = zip(plan.groups, self._wishes[1:], self._alone[1:], strict=True)
+        self._steps = [self._step(g, group) for g, group in enumerate(plan.groups)]
+        self._downwards = list(enumerate(self._steps))[::-1]
         self._asks_formulas = -1 in self._wishes[0].givers or any(
-            g.free and -1 in wishes.givers and alone != -1 for g, wishes, alone in groups
+            step.moves and -1 in step.wishes.givers and step.alone != -1 for step in self._steps
         )
 
     # -- building ---------------------------------------------------------------------------------------------------
@@ -163,18 +204,45 @@ class Engine(nn.Module):
         self.register_buffer(name, torch.tensor(values, dtype=dtype), persistent=False)
         return name
 
-    def _countdown(self, group: Group) -> str:
-        return self._store([[[float(k)] for k in range(group.free, 0, -1)]], torch.float32)
+    def _step(self, g: int, group: Group) -> _Step:
+        # Known once, and slow to ask of an abstract class at every pass.
+        rho, wishes = self.plan.refinements[group.key], self._wishes[g + 1]
+        implication = rho if isinstance(rho, ImplicationRefinement) else None
+        fixed: Fixed = None if not any(group.fixed) else "antecedent" if group.fixed[0] else "consequent"
+        free, constant = self._gathers[g]
+        turns = self.clip or rho.turns
+        return _Step(
+            rho,
+            implication,
+            fixed,
+            free,
+            constant,
+            group.free > 0,
+            wishes,
+            wishes.alone,
+            group.direction,
+            lifted=constant is None and group.direction == "up" and not turns,
+            clamped=constant is not None or turns,
+            changed=True in self._signs[g + 1] or g + 1 in self._joined,
+            places=self._store([[[float(k)] for k in range(group.free, 0, -1)]], torch.float32),
+            gives=next(
+                ((self._sizes[s], 1) for s, w in enumerate(self._wishes) if s and w.alone == g),
+                (len(self._moving[g]),),
+            ),
+        )
 
-    def _gather(self, edges: list[Edge], shape: tuple[int, ...]) -> _Gather:
+    def _gather(self, edges: list[Edge], shape: tuple[int, int]) -> _Gather:
         sources = tuple(sorted({self._where[n][0] for n, _ in edges}))
         offsets, total = _offsets(sources, {s: self._sizes[s] * len(self._signs[s]) for s in sources})
         index = []
         for number, negated in edges:
             s, row = self._where[number]
             index.append(offsets[s] + row + (self._sizes[s] if negated and len(self._signs[s]) == 2 else 0))
+        if len(sources) > 1:
+            self._joined |= set(sources)
         same = index == list(range(total))
-        return _Gather(sources, None if same else self._store(index, torch.int64), shape)
+        source = sources[0] if len(sources) == 1 else None
+        return _Gather(source, sources, None if same else self._store(index, torch.int64), shape)
 
     def _collect(self) -> list[_Wishes]:
         wanted: list[list[list[tuple[int, int, bool]]]] = [[[] for _ in range(size)] for size in self._sizes]
@@ -218,50 +286,47 @@ class Engine(nn.Module):
             order = self._store(sorted(range(len(rows)), key=places.__getitem__), torch.int64)
         return _Wishes(givers, tuple(buckets), order)
 
-    def _index(self, name: str) -> Tensor:
-        # Past nn.Module's attribute lookup, which takes as long as a small tensor operation.
-        return cast(Tensor, self._buffers[name])
-
     # -- running ----------------------------------------------------------------------------------------------------
 
-    def _pick_rows(self, gather: _Gather, literals: list[Tensor]) -> Tensor:
-        sources = gather.sources
-        rows = literals[sources[0]] if len(sources) == 1 else torch.cat([literals[s] for s in sources])
-        if gather.index is not None:
-            rows = rows.index_select(0, self._index(gather.index))
-        return rows.view(*gather.shape, *rows.shape[1:]) if len(gather.shape) > 1 else rows
+    # Small batches take as long as Python takes between operations. So buffers are looked up past nn.Module's search
+    # for attributes, shapes are tuples (torch.Size takes longer to read), and what is known of a group is in its step.
+
+    def _index(self, name: str) -> Tensor:
+        return cast(Tensor, self._buffers[name])
+
+    def _pick_rows(self, gather: _Gather, literals: list[Tensor], batch: tuple[int, ...]) -> Tensor:
+        source, index, shape = gather.source, gather.index, gather.shape
+        rows = torch.cat([literals[s] for s in gather.sources]) if source is None else literals[source]
+        if index is not None:
+            rows = rows.index_select(0, cast(Tensor, self._buffers[index]))
+        return rows if shape is None else rows.view(*shape, *batch)
 
     def _literals(self, values: Tensor, source: int) -> Tensor:
+        if source and source in self._joined:
+            values = values.squeeze(1)
         signs = self._signs[source]
         if True not in signs:
             return values
-        negated = self._index(self._one) - values
-        return torch.cat([values, negated]) if len(signs) == 2 else negated
+        negated = ONE - values
+        return torch.cat((values, negated)) if len(signs) == 2 else negated
 
     def evaluate(self, x: Tensor) -> State:
         """The upward pass: ``x`` is (atoms, *batch)."""
+        batch = tuple(x.shape[1:])
         if self.plan.has_true:
-            x = torch.cat([x, torch.ones_like(x[:1])]) if x.shape[0] else x.new_ones(1, *x.shape[1:])
+            x = torch.cat([x, torch.ones_like(x[:1])]) if x.shape[0] else x.new_ones(1, *batch)
         literals = [self._literals(x, 0)]
-        state = State(x)
-        for g, rho in enumerate(self._rho):
-            free, fixed = self._gathers[g]
-            t = self._pick_rows(free, literals)
-            c = None if fixed is None else self._pick_rows(fixed, literals)
-            value, aux = rho.forward(t, c, 1)
-            literals.append(self._literals(value, g + 1))
-            state.groups.append((t, c, value, aux))
-        state.formulas = self._pick_rows(self._root_gather, literals)
-        return state
+        groups = []
+        for g, step in enumerate(self._steps, 1):
+            t = self._pick_rows(step.free, literals, batch)
+            c = None if step.constant is None else self._pick_rows(step.constant, literals, batch)
+            value, aux = step.refinement.forward(t, c, 1)
+            literals.append(self._literals(value, g) if step.changed else value)
+            groups.append((t, c, value, aux))
+        return State(self._pick_rows(self._root_gather, literals, batch), groups, batch)
 
-    def _combined(self, source: int, given: dict[int, Tensor], like: Tensor, pick: Pick) -> Tensor:
+    def _combined(self, wishes: _Wishes, given: dict[int, Tensor], batch: tuple[int, ...], pick: Pick) -> Tensor:
         """The change of each row of a source, from the wishes for it."""
-        wishes = self._wishes[source]
-        alone = self._alone[source]
-        if alone is not None:
-            return given[alone]
-        if not wishes.buckets:
-            return torch.zeros_like(like)
         givers = wishes.givers
         rows = given[givers[0]] if len(givers) == 1 else torch.cat([given[giver] for giver in givers])
         changes = []
@@ -269,57 +334,61 @@ class Engine(nn.Module):
             own = rows if bucket.table is None else rows.index_select(0, self._index(bucket.table))
             if bucket.signs is not None:
                 signs = self._index(bucket.signs)
-                own = own * (signs if own.dim() == 2 else signs.view(-1, *[1] * (own.dim() - 1)))
+                own = own * (signs if len(batch) == 1 else signs.view(-1, *[1] * len(batch)))
             if bucket.width > 1:
-                own = self.combine(own.view(bucket.rows, bucket.width, *own.shape[1:]), pick)
+                own = self.combine(own.view(bucket.rows, bucket.width, *batch), pick)
             changes.append(own)
         change = changes[0] if len(changes) == 1 else torch.cat(changes)
         return change if wishes.order is None else change.index_select(0, self._index(wishes.order))
 
     def refine(self, x: Tensor, state: State, goal: Tensor, pick: Pick, goals: list[Tensor] | None = None) -> Tensor:
-        """The downward pass: the change of x towards ``goal``, the wanted truth of each formula (formulas, *batch).
+        """The downward pass: the change of x towards ``goal``, the wanted truth of formulas, (formulas, 1, *batch).
 
         ``goals``, if given, collects the goal of each node, group by group from the last to the first.
         """
-        given = {-1: goal - state.formulas} if self._asks_formulas else {}
-        for g in range(len(self.plan.groups) - 1, -1, -1):
-            group, value = self.plan.groups[g], state.groups[g][2]
+        roots, groups, batch = state
+        given = {-1: (goal - roots).squeeze(1)} if self._asks_formulas else {}
+        for g, step in self._downwards:
+            value = groups[g][2]
             change = wanted = None
-            if group.free:
-                if self._alone[g + 1] == -1:
+            if step.moves:
+                alone = step.alone
+                if alone == -1:
                     wanted = goal
+                elif alone is not None:
+                    change = given[alone]
+                elif step.wishes.buckets:
+                    change = self._combined(step.wishes, given, batch, pick).unsqueeze(1)
                 else:
-                    change = self._combined(g + 1, given, value, pick)
-                given[g] = self._delta(g, group, state, wanted, change, pick)
+                    change = torch.zeros_like(value)
+                given[g] = self._delta(step, groups[g], wanted, change, pick).reshape(*step.gives, *batch)
             if goals is not None:
                 goals.append(wanted if wanted is not None else value if change is None else value + change)
-        change = self._combined(0, given, state.formulas, pick) if self._wishes[0].buckets else torch.zeros_like(x)
+        wishes = self._wishes[0]
+        change = self._combined(wishes, given, batch, pick) if wishes.buckets else torch.zeros_like(x)
         return change[: x.shape[0]] if self.plan.has_true else change
 
-    def _delta(
-        self, g: int, group: Group, state: State, wanted: Tensor | None, change: Tensor | None, pick: Pick
-    ) -> Tensor:
+    def _delta(self, step: _Step, found: Found, wanted: Tensor | None, change: Tensor | None, pick: Pick) -> Tensor:
         """What a group asks of its arguments, given its target or the change of its truth."""
-        rho, direction = self._rho[g], self._directions[g]
-        t, c, value, aux = state.groups[g]
+        rho = step.refinement
+        t, c, value, aux = found
         if wanted is None:
             assert change is not None
-            if c is None and direction == "up" and not (self.clip or rho.turns):
-                if self._wishes[g + 1].givers[0] == -1:  # a formula that is true may be asked to fall by a rounding
+            if step.lifted:
+                if step.wishes.givers[0] == -1:  # a formula that is true may be asked to fall by a rounding
                     change = torch.relu(change)
                 rise = rho.rise(t, aux, change, 1, pick)
                 if rise is not None:
-                    return rise.flatten(0, 1)
+                    return rise
             wanted = value + change
-        if self._implications[g]:
-            rho = cast(ImplicationRefinement, rho)
-            fixed: Fixed = None if not any(group.fixed) else "antecedent" if group.fixed[0] else "consequent"
-            a, b = rho.change(t[:, 0], t[:, 1], value, wanted, fixed)
-            return torch.stack([a, b], 1).flatten(0, 1) if fixed is None else b if group.fixed[0] else a
-        if c is not None or self.clip or rho.turns:
+        if step.implication is not None:
+            fixed = step.fixed
+            a, b = step.implication.change(t.narrow(1, 0, 1), t.narrow(1, 1, 1), value, wanted, fixed)
+            return torch.cat([a, b], 1) if fixed is None else b if fixed == "antecedent" else a
+        if step.clamped:
             wanted = rho.clamp(wanted, c, 1)
-        places = self._index(self._places[g]) if t.dim() == 3 else None
-        return rho.delta(Case(t, c, value, aux, wanted, 1, pick, direction, places)).flatten(0, 1)
+        places = self._index(step.places) if t.dim() == 3 else None
+        return rho.delta(Case(t, c, value, aux, wanted, 1, pick, step.direction, places))
 
 
 def _offsets(parts: tuple[int, ...], lengths: Mapping[int, int]) -> tuple[dict[int, int], int]:
@@ -336,9 +405,8 @@ def explain(engine: Engine, formulas: Iterable[Expr], now: Tensor, state: State,
     """Each subformula, its truth and its target, children first."""
     goals: list[Tensor] = []
     change = engine.refine(now, state, wanted, pick, goals)
-    goals.reverse()
-    truth = [now, *(value for _, _, value, _ in state.groups)]
-    target_of = [(now + change).clamp(0, 1), *goals]
+    truth = [now, *(value.squeeze(1) for _, _, value, _ in state.groups)]
+    target_of = [(now + change).clamp(0, 1), *(goal.squeeze(1) for goal in reversed(goals))]
     lines: list[tuple[str, float, float]] = []
     for node in dict.fromkeys(subformulas(*formulas)):
         number, negated = engine.plan.place[id(node)]

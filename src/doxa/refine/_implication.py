@@ -58,14 +58,14 @@ class ImplicationRefinement(Refinement):
         """The changes of antecedent and consequent; that of a fixed one is 0."""
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        return self.implication(*t.unbind(dim)), None
+        return self.implication(t.narrow(dim, 0, 1), t.narrow(dim, 1, 1)), None
 
     def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
         return target.clamp(0, 1)
 
     def delta(self, case: Case) -> Tensor:
-        a, c = case.t.unbind(case.dim)
-        return torch.stack(self.change(a, c, case.value, case.target, None), case.dim)
+        t, dim = case.t, case.dim
+        return torch.cat(self.change(t.narrow(dim, 0, 1), t.narrow(dim, 1, 1), case.value, case.target, None), dim)
 
 
 class SImplicationRefinement(ImplicationRefinement):
@@ -83,7 +83,7 @@ class SImplicationRefinement(ImplicationRefinement):
             here, there = (1, 0) if fixed == "antecedent" else (0, 1)
             free, constant = sides.narrow(-1, here, 1), sides.narrow(-1, there, 1)
         value, aux = self.inner.forward(free, constant, -1)
-        goal = self.inner.clamp(target, constant, -1)
+        goal = self.inner.clamp(target.unsqueeze(-1), constant, -1)
         change = self.inner.delta(Case(free, constant, value, aux, goal, -1, first))
         if fixed is None:
             return -change[..., 0], change[..., 1]

@@ -110,8 +110,7 @@ class Solver:
         values, active = points.clone(), points.new_zeros(len(points), rows, dtype=torch.bool)
         for start in range(0, len(points), chunk):
             part = points[start : start + chunk]
-            held = active.new_ones(1, rows).expand(len(part), -1) if on is None else on[start : start + chunk]
-            state, clash = self._equalities(part, held)
+            state, clash = self._equalities(part, None if on is None else on[start : start + chunk])
             for digits in (False, True) if fine else (False,):
                 if clash is None:
                     state, clash = self._run(state, digits)
@@ -138,11 +137,15 @@ class Solver:
             "dependent on each other that float64 cannot tell them apart; remove those that nearly repeat another"
         )
 
-    def _equalities(self, points: Tensor, on: Tensor) -> tuple[_State, _Clash | None]:
+    def _equalities(self, points: Tensor, on: Tensor | None) -> tuple[_State, _Clash | None]:
         """The points with their equalities as the first active rows, which never leave."""
         rows, n = self.rows.shape
         equalities = self.equality.nonzero().flatten().tolist()
-        patterns, which = distinct(on[:, equalities])
+        if on is None:  # one pattern, that of all rows
+            on = torch.ones(1, rows, dtype=torch.bool, device=points.device).expand(len(points), -1)
+            patterns, which = on[:1, equalities], torch.zeros(len(points), dtype=torch.int64, device=points.device)
+        else:
+            patterns, which = distinct(on[:, equalities])
         count = len(patterns)
         off, zero = points.new_zeros(count, rows, dtype=torch.bool), points.new_zeros(count, rows)
         state = _State(

@@ -299,15 +299,19 @@ def unit_in_last_place(scale: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _exact_sum(terms: Tensor, coefficients: Tensor, bounds: Tensor) -> Tensor:
     """``Σ terms·coefficients - bounds`` as if computed with twice the digits (Ogita, Rump and Oishi 2005, Dot2)."""
+    shape = terms.shape[:-1]
+    # the terms first, so that each addition reads what lies together
+    terms = terms.movedim(-1, 0).contiguous()
+    coefficients = coefficients.movedim(-1, 0).view(len(terms), *[1] * (len(shape) - 1), -1)
     products = terms * coefficients
     th, tl = _halves(terms)
     ch, cl = _halves(coefficients)
     lost = tl * cl - (((products - th * ch) - tl * ch) - th * cl)
-    total, rest = -bounds.expand(products.shape[:-1]), torch.zeros_like(products[..., 0])
-    for k in range(products.shape[-1]):
-        new = total + products[..., k]
+    total, rest = -bounds.expand(shape), torch.zeros_like(products[0])
+    for product, missing in zip(products, lost, strict=True):
+        new = total + product
         part = new - total
-        rest = rest + ((total - (new - part)) + (products[..., k] - part)) + lost[..., k]
+        rest = rest + ((total - (new - part)) + (product - part)) + missing
         total = new
     return total + rest
 

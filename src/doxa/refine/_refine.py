@@ -105,6 +105,8 @@ class Refine(nn.Module):
         self.operators = self.logic.trainable()
         compiler = Compiler(self.atoms, self.constants, self.logic, p)
         self.engine = Engine(compiler.plan(self.formulas.values(), self._root_directions()), combine)
+        pull = torch.tensor(0.0 if self._common is None else schedule * self._common, dtype=torch.float32)
+        self.register_buffer("_pull", pull, persistent=False)
 
     # -- targets ----------------------------------------------------------------------------------------------------
 
@@ -167,13 +169,21 @@ class Refine(nn.Module):
         # rows of atoms in memory too, so that picking rows copies rows
         return _atoms_first(as_truth(x)).contiguous()
 
-    def _pass(self, x: Tensor, state: State, goal: Tensor | float) -> Tensor:
-        truth, a = state.formulas, self.schedule
-        if isinstance(goal, float):  # a·goal + (1 - a)·truth, in one operation
-            wanted = torch.full_like(truth, goal) if a == 1 else torch.rsub(truth, a * goal, alpha=a - 1)
-        else:
-            wanted = goal if a == 1 else torch.lerp(truth, goal, a)
-        return (x + self.engine.refine(x, state, wanted, self._pick)).clamp(0, 1)
+    def _wanted(self, state: State, goal: Tensor) -> Tensor:
+        goal = goal.unsqueeze(1)
+        return goal if self.schedule == 1 else torch.lerp(state.roots, goal, self.schedule)
+
+    def _pass(self, engine: Engine, x: Tensor, state: State, goal: Tensor | float) -> Tensor:
+        truth, a = state.roots, self.schedule
+        if not isinstance(goal, float):
+            wanted = self._wanted(state, goal)
+        elif a == 1:
+            wanted = torch.full_like(truth, goal)
+        else:  # a·goal + (1 - a)·truth, in one operation, the first of them as a tensor if that says it exactly
+            pull = cast(Tensor, self._buffers["_pull"])
+            exact = pull.dtype == truth.dtype == torch.float32
+            wanted = torch.sub(pull, truth, alpha=a - 1) if exact else torch.rsub(truth, a * goal, alpha=a - 1)
+        return (x + engine.refine(x, state, wanted, self._pick)).clamp(0, 1)
 
     def forward(self, x: Tensor, target: Tensor | float | None = None) -> Tensor:
         """RefineResult truth values, ``(*batch, atoms)`` like the input."""
@@ -183,11 +193,11 @@ class Refine(nn.Module):
         one_number = target is None and not self._given and self._common is not None
         goal = self._common if one_number else self._goals(start, target)
         assert goal is not None
-        now = start
+        now, engine = start, self.engine
         for k in range(self.steps):
             if self.gradient == "last" and k == self.steps - 1:
                 now = start + (now - start).detach()
-            now = self._pass(now, self.engine.evaluate(now), goal)
+            now = self._pass(engine, now, engine.evaluate(now), goal)
         return now.t() if now.dim() == 2 else now.movedim(0, -1)
 
     def run(self, x: Tensor, target: Tensor | float | None = None, *, trajectory: bool = False) -> RefineResult:
@@ -217,7 +227,7 @@ class Refine(nn.Module):
             progress = self._iterate(start, goal, trajectory)
         if self.gradient == "last":
             entry = start + (progress.before_best - start).detach()
-            redone = self._pass(entry, self.engine.evaluate(entry), goal)
+            redone = self._pass(self.engine, entry, self.engine.evaluate(entry), goal)
             progress.best = torch.where((progress.best == start).all(0), start, redone)
         return self._report(start, progress)
 
@@ -230,7 +240,7 @@ class Refine(nn.Module):
             frozen, now = progress.status > 0, progress.now
             if self.steps is None and self._all(frozen):
                 break
-            moved = self._pass(now, state, goal)
+            moved = self._pass(self.engine, now, state, goal)
             if self.steps is None:
                 moved = torch.where(frozen, now, moved)
             stuck = torch.full_like(progress.status, 2)
@@ -311,8 +321,8 @@ class Refine(nn.Module):
         if x.dim() != 1:
             raise ConfigError(f"the truth values have shape {tuple(x.shape)}, expected one row, ({len(self.atoms)},)")
         now = self._first(x)
-        state, goal = self.engine.evaluate(now), self._goals(now, target)
-        wanted = goal if self.schedule == 1 else torch.lerp(state.formulas, goal, self.schedule)
+        state = self.engine.evaluate(now)
+        wanted = self._wanted(state, self._goals(now, target))
         return explain(self.engine, self.formulas.values(), now, state, wanted, self._pick)
 
     def extra_repr(self) -> str:
