@@ -96,7 +96,7 @@ def test_laws(n: int, m: int, which: int, seed: int) -> None:
     order = torch.randperm(n, generator=generator)
     torch.testing.assert_close(found[:, order], rho(t[:, order], target, c))
     torch.testing.assert_close(found, 1 - sigma(1 - t, 1 - target, 1 - c))
-    torch.testing.assert_close(rho.value(found, c), rho.clamp(target, c if m else None, -1))
+    torch.testing.assert_close(rho.value(found, c), rho.clamp(target.unsqueeze(-1), c if m else None, -1).squeeze(-1))
     torch.testing.assert_close(rho(t.float(), target.float(), c.float()), found.float(), atol=1e-4, rtol=0)
 
 

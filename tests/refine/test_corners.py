@@ -39,7 +39,7 @@ def test_targets_are_met(ordinary: fz.TNorm, n: int, m: int, dtype: torch.dtype)
     rounding = (64 if g is None or g.convex else 4096) * torch.finfo(dtype).eps
     for operator in (ordinary, ordinary.dual):
         rho = refinement(operator)
-        goal = rho.clamp(wanted, c if m else None, -1)
+        goal = rho.clamp(wanted.unsqueeze(-1), c if m else None, -1).squeeze(-1)
         found = rho(t, wanted, c)
         if rho.turns:  # it jumps: met, or missed by much
             torch.testing.assert_close(rho.value(found, c), goal, atol=rounding, rtol=0)

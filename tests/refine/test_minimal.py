@@ -67,7 +67,7 @@ def check(rho: Refinement, f: Callable[[Tensor, Tensor], Tensor], n: int, m: int
     is_tnorm = isinstance(rho, Junction)
     t, c, wanted = problems(10 * n + m, n, m, count)
     c = c if is_tnorm else 1 - c
-    goal = rho.clamp(wanted, c if m else None, -1)
+    goal = rho.clamp(wanted.unsqueeze(-1), c if m else None, -1).squeeze(-1)
     found = rho(t, wanted, c)
     torch.testing.assert_close(f(found, c), goal, atol=1e-6, rtol=0)
     gone = torch.linalg.vector_norm(found - t, ord=p, dim=1)
@@ -124,7 +124,7 @@ def test_a_raised_product_in_the_euclidean_norm_is_a_root(n: int, m: int) -> Non
     t, c, wanted = problems(30 + n, n, m, 12)
     rho = refinement(fz.Product(), p=2)
     value = rho.value(t, c)
-    goal = rho.clamp(value + (1 - value) * wanted, c, -1)
+    goal = rho.clamp((value + (1 - value) * wanted).unsqueeze(-1), c, -1).squeeze(-1)
     found = rho(t, goal, c)
     torch.testing.assert_close(rho.value(found, c), goal, atol=1e-12, rtol=1e-9)
     searched = NumericalRefinement(fz.Product(), 2.0)(t, goal, c)
@@ -160,7 +160,9 @@ def test_formulas_of_generators_that_are_not_convex_attain_the_target(not_convex
     rho = refinement(not_convex)
     assert rho.norms is None and not rho.numerical
     t, c, wanted = problems(0, 4, 1, 50)
-    torch.testing.assert_close(rho.value(rho(t, wanted, c), c), rho.clamp(wanted, c, -1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        rho.value(rho(t, wanted, c), c), rho.clamp(wanted.unsqueeze(-1), c, -1).squeeze(-1), atol=1e-6, rtol=0
+    )
 
 
 @pytest.mark.parametrize("target", [0.2, 0.5, 0.8, 1.0])
