@@ -56,8 +56,15 @@ class Powers(Protocol):
         """Is f the truth v of an instance, or its falsity 1 - v?"""
 
     @property
+    def contracts(self) -> bool:
+        """May factors be contracted, without a tensor of all instances?"""
+
+    @property
     def scaled(self) -> bool:
         """Are factors divided by something first? Then contracting costs more, and there must be more than one."""
+
+    def of_factor(self, factor: Tensor) -> Tensor:
+        """The state of an instance is the product of these, which are as large as the factors and no larger."""
 
     def lift(self, factor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
         """The powers of a factor, and what it was divided by before, one number for all places along ``dims``."""

@@ -12,7 +12,7 @@ from doxa.logic.bind._joint import refuse
 from doxa.logic.syntax._node import Task
 from doxa.logic.syntax._tree import Expr
 from doxa.logic.tensor import _pools
-from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._algebra import Accumulator, Algebra
 from doxa.logic.tensor._block import Block, Scope
 from doxa.logic.tensor._pools import Axis, Ref
 from doxa.logic.tensor._run_data import Needs
@@ -32,6 +32,7 @@ class Names(ABC):
         self.stack = stack
         self._orders = count()
         self.numbers = count()
+        self.folds: dict[Any, Accumulator] = {}
         self._written: dict[Expr, Expr] = {}
 
     def axis(self, label: str) -> Axis:
