@@ -66,7 +66,7 @@ def factorize(
     groups: Factors = {}
     for node, side in leaves:
         groups.setdefault(axes_of(node), []).append((node, side))
-    return None if leaves == [(body, powers.of_truth)] else groups
+    return None if leaves[0][0] is body else groups  # which is no product
 
 
 def contractible(factors: Factors, powers: Powers) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 from doxa.errors import KnowledgeError
 from doxa.logic.bind._interpretation import Batch
