@@ -49,7 +49,10 @@ class Accumulator(Protocol):
 
 
 class Powers(Protocol):
-    """A quantifier whose state is a sum of powers f^p, done factor by factor: (f g)^p = f^p g^p."""
+    """A quantifier whose state is a sum of powers f^p, done factor by factor: (f g)^p = f^p g^p.
+
+    A ∀ that measures falsity so gets it from the factors, and nothing is taken from 1 twice.
+    """
 
     @property
     def of_truth(self) -> bool:
@@ -64,7 +67,7 @@ class Powers(Protocol):
         """Are factors divided by something first? Then contracting costs more, and there must be more than one."""
 
     def of_factor(self, factor: Tensor) -> Tensor:
-        """The state of an instance is the product of these, which are as large as the factors and no larger."""
+        """What stands for a factor in the state of an instance, which is the product of these."""
 
     def lift(self, factor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
         """The powers of a factor, and what it was divided by before, one number for all places along ``dims``."""
