@@ -37,7 +37,6 @@ RULES = [
 ]
 
 
-
 class Operators(FuzzyAlgebra):
     """Every connective as its operator says, and nothing as a product."""
 
