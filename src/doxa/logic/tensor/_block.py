@@ -56,7 +56,7 @@ class Open(NamedTuple):
     """The folded instances of a quantifier that is not finished yet."""
 
     state: State
-    count: int | Tensor
+    instances: int | Tensor
 
 
 Places = tuple[Tensor | None, ...]

@@ -304,7 +304,7 @@ class Root:
             return value
         of, onto = self.block.reducer.axes, tuple([axis for axis, _ in self.variables])
         if isinstance(value, Open):
-            return Open(tuple([spread(x, of, onto, sizes) for x in value.state]), value.count)
+            return Open(tuple([spread(x, of, onto, sizes) for x in value.state]), value.instances)
         return spread(value, of, onto, sizes)
 
 

@@ -178,7 +178,8 @@ class TensorPlan:
         opened = self._opened(batch, generator, trace, samples)
         if self.one:
             ((root, value),) = opened
-            return root.closed(value)
+            alone: Tensor = root.closed(value)
+            return alone
         if not opened:
             nothing = torch.ones(0, dtype=torch.bool, device=batch.device)
             return self.algebra.atom(nothing, "bool", torch.get_default_dtype())
