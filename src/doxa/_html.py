@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
 from doxa.errors import visible
 
@@ -104,23 +103,29 @@ class Html(str):
 
 def markup(value: object) -> Html:
     """A value as markup: escaped, what cannot be seen made visible, unless it is markup already."""
-    return value if isinstance(value, Html) else Html(escape(visible(str(value), keep="\n\t")))
+    return value if isinstance(value, Html) else Html(_escaped(visible(str(value), keep="\n\t")))
+
+
+def _escaped(text: str) -> str:
+    from html import escape  # whose module makes tables of all named characters
+
+    return escape(text)
 
 
 def span(kind: str, value: object) -> Html:
     """A value in the colour of its kind: a kind of symbol, "good", "bad" or "quiet"."""
-    return Html(f'<span class="{escape(kind)}">{markup(value)}</span>')
+    return Html(f'<span class="{_escaped(kind)}">{markup(value)}</span>')
 
 
 def line(*parts: object, kind: str = "") -> Html:
     """A paragraph."""
-    opening = f'<p class="{escape(kind)}">' if kind else "<p>"
+    opening = f'<p class="{_escaped(kind)}">' if kind else "<p>"
     return Html(f"{opening}{''.join(map(markup, parts))}</p>")
 
 
 def pre(value: object, kind: str = "") -> Html:
     """Text with its line breaks."""
-    opening = f'<pre class="{escape(kind)}">' if kind else "<pre>"
+    opening = f'<pre class="{_escaped(kind)}">' if kind else "<pre>"
     return Html(f"{opening}{markup(value)}</pre>")
 
 

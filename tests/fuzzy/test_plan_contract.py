@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from doxa import fuzzy as fz
-from doxa.logic import Interpretation, parse, probs
+from doxa.fuzzy._algebra import FuzzyAlgebra
+from doxa.logic import Expr, Interpretation, parse, probs
 
 SHAPES = {"flag": (), "p": (5,), "q": (5,), "r": (5, 5), "s": (5, 5), "t": (5, 4, 5)}
 DECLARED = """
@@ -34,6 +35,19 @@ RULES = [
     "forall x, y: P. r(x, x) & p(x) -> r(x, y)",
     "exists x, y: P. !(p(x) -> q(y)) & (r(x, y) | s(x, y))",
 ]
+
+
+class Operators(FuzzyAlgebra):
+    """Every connective as its operator says, and nothing as a product."""
+
+    def factors(self, node: Expr, truth: bool) -> None:
+        return None
+
+
+class OperatorPlan(fz.FuzzyPlan):
+    def algebra(self) -> FuzzyAlgebra:
+        return Operators(self.logic, rewrite=self.rewrite, outermost=self.outermost)
+
 
 pytestmark = pytest.mark.filterwarnings("ignore::doxa.errors.KnowledgeWarning")  # not every rule mentions everything
 
@@ -86,8 +100,9 @@ def test_contracted_and_plain_plans_agree(logic: fz.Logic, ends: bool) -> None:
     for chunk in (2**22, 30):
         for axiom in kb.axioms:
             plans = [fz.FuzzyPlan(axiom, world, logic, rewrite=r, chunk=chunk) for r in (True, False)]
-            ours, plain = (value_and_gradient(p, tables, logic) for p in plans)
-            for a, b in zip(ours, plain, strict=True):
+            plans.append(OperatorPlan(axiom, world, logic, chunk=chunk))
+            *found, plain = (value_and_gradient(p, tables, logic) for p in plans)
+            for a, b in [pair for ours in found for pair in zip(ours, plain, strict=True)]:
                 torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9, msg=lambda m, a=axiom: f"{a}: {m}")
 
 
@@ -109,9 +124,11 @@ def test_random_products_agree(seed: int, p: float, ends: bool, chunk: int) -> N
     tables = leaves(seed, ends)
     world = Interpretation(kb, **{k: probs(v) for k, v in tables.items()})
     plans = [fz.FuzzyPlan(kb["rule"], world, means(p), rewrite=r, chunk=chunk) for r in (True, False)]
-    ours, plain = (value_and_gradient(plan, tables, means(p)) for plan in plans)
-    for a, b in zip(ours, plain, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+    plans.append(OperatorPlan(kb["rule"], world, means(p), chunk=chunk))
+    contracted, multiplied, plain = (value_and_gradient(plan, tables, means(p)) for plan in plans)
+    for a, b, c in zip(contracted, multiplied, plain, strict=True):
+        torch.testing.assert_close(a, c, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(b, c, rtol=1e-8, atol=1e-8)
 
 
 def test_the_transitive_rule_is_the_matrix_product_of_its_formula() -> None:
@@ -169,3 +186,20 @@ def test_what_was_contracted_is_said_and_small() -> None:
     plan = fz.FuzzyPlan(kb["rule"], world, means(2.0), chunk=30_000)
     assert "8 tiles, contracted" in plan.explain(P=300)
     torch.testing.assert_close(plan(P=300), fz.FuzzyPlan(kb["rule"], world, means(2.0))(P=300))
+
+
+@pytest.mark.parametrize("name", ["product", "lukasiewicz", "log_product", "ltn", "recommended", "godel"])
+@pytest.mark.parametrize("chunk", [2**22, 12])
+def test_formulas_finished_together_are_worth_what_each_is_alone(name: str, chunk: int) -> None:
+    rules = [*RULES, *[f"forall x, y: P. t(x, {d}, y) & p(x) -> q(y)" for d in range(4)], "exists x: P. p(x)"]
+    kb = parse(DECLARED + "\n".join(rules))
+    tables = leaves(3, False)
+    world = Interpretation(kb, **{k: probs(v) for k, v in tables.items()})
+    for logic in (fz.logic(name), means(2.0), means(1.5)):
+        together = fz.FuzzyPlan(kb, world, logic, stack=4, chunk=chunk)(P=5)
+        alone = torch.stack([fz.FuzzyPlan(axiom, world, logic)(P=5) for axiom in kb.axioms])
+        torch.testing.assert_close(together, alone)
+        given = [t for t in tables.values() if t.requires_grad]
+        slopes = [torch.autograd.grad(value.sum(), given, allow_unused=True) for value in (together, alone)]
+        for ours, theirs in zip(*slopes, strict=True):
+            torch.testing.assert_close(ours, theirs)

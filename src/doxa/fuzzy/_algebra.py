@@ -118,7 +118,7 @@ class FuzzyAlgebra(Algebra):
 
     def outer(self, kind: str, first: bool) -> OuterFold | None:
         if first and kind == "forall" and self.outermost is not None:
-            powers = power_sum(self.outermost) if self.rewrite and not self.logic.is_log else None
+            powers = None if self.logic.is_log else self._power_sum(self.outermost)
             takes_log = isinstance(self.outermost, LogForall)
             return OuterFold(True, self.outermost.is_log, partial(_fold_of, self.outermost, takes_log), powers)
         aggregator = self._aggregator(kind)
@@ -152,9 +152,11 @@ class FuzzyAlgebra(Algebra):
         return None
 
     def powers(self, kind: str, count: int | None) -> PowerSum | None:
-        if not self.rewrite or count is not None:
-            return None
-        return power_sum(self._aggregator(kind))
+        return None if count is not None else self._power_sum(self._aggregator(kind))
+
+    def _power_sum(self, aggregator: Aggregator) -> PowerSum | None:
+        found = power_sum(aggregator)
+        return found if found is None or self.rewrite else replace(found, contracts=False)
 
 
 def _fold_of(aggregator: Aggregator, takes_log: bool, is_log: bool) -> Accumulator:
@@ -180,11 +182,15 @@ class PowerSum:
     p: Parameter
     eps: float | None
     of_truth: bool
+    contracts: bool = True
 
     @property
     def scaled(self) -> bool:
         """Powers above 2 underflow, so factors are divided by their largest element, and summed in double precision."""
         return bounds(self.p)[1] > 2
+
+    def of_factor(self, factor: Tensor) -> Tensor:
+        return factor if self.scaled else power(factor, self.p, self.eps)
 
     def lift(self, factor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
         factor = truth(factor)

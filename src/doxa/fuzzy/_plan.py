@@ -57,7 +57,8 @@ class FuzzyPlan:
         rewrite: whether a quantifier that is a sum of products is contracted, exactly, without a tensor of all
             instances: with product ∧ and ∨, standard ¬, Reichenbach →, and generalised means. The transitive rule
             ``forall x, y, z. Q(x, z) & R(z, y) -> P(x, y)`` is then a matrix product,
-            :math:`1 - (\sum (1-P)^p (Q^p R^p) / n^3)^{1/p}`. :meth:`explain` names what was contracted.
+            :math:`1 - (\sum (1-P)^p (Q^p R^p) / n^3)^{1/p}`. :meth:`explain` names what was contracted. Without it
+            such a quantifier still multiplies the powers of its factors, one product for each instance.
         compile: hand what the formulas do with truth values to ``torch.compile``, which fuses connectives and
             quantifiers into few loops over the data, so that ``chunk`` is not needed. It takes seconds for each new
             number of objects, and a C++ compiler. Formulas with guards, rows or relations listed by name run as usual;

@@ -183,6 +183,9 @@ class _Tapped(FuzzyAlgebra):
 
     cuts: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
+    def factors(self, node: Expr, truth: bool) -> None:
+        return None  # every implication is asked how true it is
+
     def implies(self, a: Tensor, b: Tensor) -> Tensor:
         is_log = self.logic.is_log
         pair = torch.broadcast_tensors(a, b)  # type: ignore[no-untyped-call]

@@ -49,15 +49,25 @@ class Accumulator(Protocol):
 
 
 class Powers(Protocol):
-    """A quantifier whose state is a sum of powers f^p, done factor by factor: (f g)^p = f^p g^p."""
+    """A quantifier whose state is a sum of powers f^p, done factor by factor: (f g)^p = f^p g^p.
+
+    A ∀ that measures falsity so gets it from the factors, and nothing is taken from 1 twice.
+    """
 
     @property
     def of_truth(self) -> bool:
         """Is f the truth v of an instance, or its falsity 1 - v?"""
 
     @property
+    def contracts(self) -> bool:
+        """May factors be contracted, without a tensor of all instances?"""
+
+    @property
     def scaled(self) -> bool:
         """Are factors divided by something first? Then contracting costs more, and there must be more than one."""
+
+    def of_factor(self, factor: Tensor) -> Tensor:
+        """What stands for a factor in the state of an instance, which is the product of these."""
 
     def lift(self, factor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
         """The powers of a factor, and what it was divided by before, one number for all places along ``dims``."""

@@ -89,6 +89,7 @@ class Application:
                 if isinstance(meaning, Network):
                     self.needs.whole.add((self.symbol.name, pools))
                 source = Source(self.symbol.name, pools, self.view)
+                source = self.needs.sources.setdefault(source, source)  # the same object is found sooner
                 found = lookup(block, source, [*refs, *self.extra], self.algebra, self.kind)
             shown = [as_number(block, a, self.batch) if n else r for a, r, n in zip(args, refs, numbers, strict=True)]
         partial = isinstance(meaning, Named) or (isinstance(meaning, Network) and meaning.bare)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from doxa.logic.syntax._tree import Expr
 from doxa.logic.tensor import _pools
+from doxa.logic.tensor._algebra import Accumulator, State
 from doxa.logic.tensor._pools import TRUTH, Axis, Pool, Ref, Type, align, inserted, take, union
 from doxa.logic.tensor._run import Run
 
@@ -49,6 +50,13 @@ class Absorbed(NamedTuple):
     made: Ref
     """The value that all places come from."""
     places: dict[Axis, Ref]
+
+
+class Open(NamedTuple):
+    """The folded instances of a quantifier that is not finished yet."""
+
+    state: State
+    instances: int | Tensor
 
 
 Places = tuple[Tensor | None, ...]
@@ -109,6 +117,14 @@ class Reducer:
 
     def merge(self, a: Any, b: Any) -> Any:
         raise NotImplementedError
+
+    def beside(self, pieces: list[Any], dim: int) -> Any:
+        """Results of pieces of an outer axis side by side."""
+        return torch.cat(pieces, dim)
+
+    def leave_open(self) -> Accumulator | None:
+        """Give :class:`Open` from now on, where finishing takes nothing but an accumulator: which one."""
+        return None
 
     def finish(self, frame: Frame, total: Any) -> Any:
         return total

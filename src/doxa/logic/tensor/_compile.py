@@ -5,7 +5,7 @@ A quantifier that does not need the innermost variables is evaluated once, where
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any, Literal, TypeVar, cast
 
@@ -20,11 +20,11 @@ from doxa.logic.syntax._symbols import Function
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or, fold, postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._aggregates import Aggregates
-from doxa.logic.tensor._algebra import CLASSICAL, Algebra, OuterFold
+from doxa.logic.tensor._algebra import CLASSICAL, Accumulator, Algebra, OuterFold
 from doxa.logic.tensor._atoms import Application, lookup, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
 from doxa.logic.tensor._execute import run_block
-from doxa.logic.tensor._fold import Contract, Factors, Fold, factorize, multiplied
+from doxa.logic.tensor._fold import Contract, Factors, Fold, contractible, factorize, multiplied
 from doxa.logic.tensor._frame import Parts, frame
 from doxa.logic.tensor._pools import NUMBER, TRUTH, Axis, Ref, cut
 from doxa.logic.tensor._run import Source
@@ -226,15 +226,23 @@ class Compiler(Aggregates):
             False, algebra.connectives_are_log, lambda _: algebra.quantifier(kind, number), algebra.powers(kind, number)
         )
         how = usual if outer is None else outer
+        same = (id(algebra), kind, number, outer is not None, how.alone, how.is_log)
+        how = how._replace(fold=partial(self.once, same, how.fold))
         factors = factorize(how.powers, body, block, inner, algebra, self.trees, self.stack)
         if factors is not None:
-            return (yield self.contracted(factors, how, block, inner, algebra)), how.is_log
+            return (yield self.multiplied(factors, how, block, inner, algebra)), how.is_log
         if outer is None:
             ref, is_log = (yield self.truth(body, inner, algebra)), algebra.connectives_are_log
         else:
             ref, is_log = yield self.value(body, inner, algebra)
         folded = self.close(block, Fold(block, ref, how.fold(is_log)), scope.block)
         return folded, is_log if how.is_log is None else how.is_log
+
+    def once(self, key: Any, fold: Callable[[bool], Accumulator], is_log: bool) -> Accumulator:
+        """One accumulator for all quantifiers that fold alike."""
+        if (key, is_log) not in self.folds:
+            self.folds[key, is_log] = fold(is_log)
+        return self.folds[key, is_log]
 
     def value(self, formula: Expr, scope: Scope, algebra: Algebra, first: bool = False) -> Task:
         """The value of a formula that nothing but quantifiers stands before, and whether it is a logarithm."""
@@ -247,7 +255,8 @@ class Compiler(Aggregates):
         parts, body = consecutive(formula, alone=outer.alone)
         return (yield self.block(formula.kind, None, parts, body, scope, algebra, outer))
 
-    def contracted(self, factors: Factors, how: OuterFold, block: Block, scope: Scope, algebra: Algebra) -> Task:
+    def multiplied(self, factors: Factors, how: OuterFold, block: Block, scope: Scope, algebra: Algebra) -> Task:
+        """A quantifier that sums powers of products: contracted, or as the product of the powers of its factors."""
         refs: list[Ref] = []
         for group in factors.values():
             parts: list[Ref] = []
@@ -255,8 +264,14 @@ class Compiler(Aggregates):
                 parts.append((yield self.truth(node, scope, algebra)))
             sides = tuple([side for _, side in group])
             refs.append(block.broadcast(("factor", sides), partial(multiplied, sides), parts))
-        assert block.parent is not None and how.powers is not None
-        return self.close(block, Contract(block, refs, how.fold(False), how.powers), block.parent)
+        powers = how.powers
+        assert block.parent is not None and powers is not None
+        if contractible(factors, powers):
+            return self.close(block, Contract(block, refs, how.fold(False), powers), block.parent)
+        lifted = [block.emit(("power",), lambda frame, x: powers.of_factor(x), [r], r.axes) for r in refs]
+        lifted.sort(key=lambda r: len(r.axes))  # the smaller ones first
+        whole = block.broadcast(("product",), lambda frame, *xs: reduce(torch.mul, xs), lifted)
+        return self.close(block, Fold(block, whole, how.fold(False), lifted=True), block.parent)
 
     # -- statements -------------------------------------------------------------------------------------------------
 

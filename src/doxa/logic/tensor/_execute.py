@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError
 from doxa.logic.syntax._node import Task, drive
-from doxa.logic.tensor._block import Block, Frame, Own, Places, Split, Step, length_of
+from doxa.logic.tensor._algebra import Accumulator, Algebra, State
+from doxa.logic.tensor._block import Block, Frame, Open, Own, Places, Result, Split, Step, length_of
 from doxa.logic.tensor._pools import Axis, Pool, Ref, Type, spread
 from doxa.logic.tensor._run import Run
 
@@ -66,7 +67,7 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
                 inside = {**sizes, longest: piece.stop - piece.start}
                 cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
                 pieces.append((yield _recomputed(run, partial(run_block, block, run, cut, inside))))
-            return torch.cat(pieces, block.reducer.axes.index(longest))
+            return block.reducer.beside(pieces, block.reducer.axes.index(longest))
         if block.reducer.cuts and not block.lists:
             tiles = block.reducer.tiles(block, sizes, run.chunk)
         else:
@@ -246,8 +247,22 @@ def cuts(count: int | Tensor, budget: int) -> list[slice]:
     return pieces
 
 
+class Tail(NamedTuple):
+    """What becomes of the folded instances of a formula, entry by entry."""
+
+    accumulator: Accumulator
+    algebra: Algebra
+    is_log: bool
+
+    def value(self, state: State, count: int | Tensor) -> Tensor:
+        return self.algebra.result(self.accumulator.finish(state, count), self.is_log)
+
+
 class Root:
     """A compiled formula, or a stack of formulas: a block whose free variables come from outside."""
+
+    tail: Tail | None = None
+    """What is left to do with its value, when that is :class:`Open`."""
 
     def __init__(self, names: list[str], members: list[int]) -> None:
         self.names = names
@@ -261,13 +276,56 @@ class Root:
         self.variables.append((axis, pool))
         return ref
 
+    def seal(self, ref: Ref, algebra: Algebra, is_log: bool) -> None:
+        """Finish building; what is done last, with a quantifier that the formula begins with, is left open."""
+        made = next((step for step in self.block.steps if step.out == ref.slot), None)
+        last = None if made is None or made.inner is None else made.inner.reducer.leave_open()
+        if last is not None:
+            self.tail = Tail(last, algebra, is_log)
+        else:
+            ref = self.block.emit(("result",), lambda frame, x: algebra.result(x, is_log), [ref], ref.axes)
+        self.block.seal(Result(ref))
+
     def value(self, run: Run) -> Any:
+        return self.closed(self.opened(run))
+
+    def closed(self, value: Any) -> Any:
+        return self.tail.value(*value) if self.tail is not None and isinstance(value, Open) else value
+
+    def opened(self, run: Run) -> Any:
+        """The value, or what the tail takes."""
         sizes = {axis: run.size(pool) for axis, pool in self.variables}
         places = [slice(0, sizes[axis]) for axis, _ in self.variables]
         if torch.compiler.is_compiling():
             value = run_at_once(self.block, run, places, sizes)
         else:
             value = drive(run_block(self.block, run, places, sizes))
-        if not isinstance(value, Tensor) or not self.variables:
+        if not self.variables or not isinstance(value, Tensor | Open):
             return value
-        return spread(value, self.block.reducer.axes, tuple([axis for axis, _ in self.variables]), sizes)
+        of, onto = self.block.reducer.axes, tuple([axis for axis, _ in self.variables])
+        if isinstance(value, Open):
+            return Open(tuple([spread(x, of, onto, sizes) for x in value.state]), value.instances)
+        return spread(value, of, onto, sizes)
+
+
+def side_by_side(opened: Sequence[tuple[Root, Any]]) -> tuple[list[int], Tensor]:
+    """The values of many formulas, and which formula each is of; what they all end with is done once."""
+    groups: dict[Any, list[tuple[Root, Tensor]]] = {}
+    tails: dict[Any, tuple[Tail, int]] = {}
+    for root, value in opened:
+        key: Any = root
+        if root.tail is not None and isinstance(value, Open):
+            (first, *more), count = value
+            if not more and first.ndim == len(root.variables) and isinstance(count, int):
+                value, key = first, (id(root.tail.accumulator), root.tail.is_log, count)
+                tails[key] = root.tail, count
+            else:
+                value = root.closed(value)
+        groups.setdefault(key, []).append((root, value.reshape(-1)))
+    parts: list[Tensor] = []
+    for key, members in groups.items():
+        part = members[0][1] if len(members) == 1 else torch.cat([value for _, value in members])
+        tail, count = tails.get(key, (None, 0))
+        parts.append(part if tail is None else tail.value((part,), count))
+    numbers = [n for members in groups.values() for root, _ in members for n in root.members]
+    return numbers, parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from doxa._cache import Cache
 from doxa.logic.syntax._tree import And, Expr, Or
-from doxa.logic.tensor._algebra import Accumulator, Algebra, Powers
-from doxa.logic.tensor._block import Block, Frame, Own, Reducer, Scope
+from doxa.logic.tensor._algebra import Accumulator, Algebra, Powers, State
+from doxa.logic.tensor._block import Block, Frame, Open, Own, Reducer, Scope
 from doxa.logic.tensor._execute import cuts
 from doxa.logic.tensor._pools import Axis, Ref, ravel, spread, union
 from doxa.logic.tensor._trees import Trees
@@ -39,7 +39,7 @@ def multiplied(sides: tuple[bool, ...], frame: Frame, *values: Tensor) -> Tensor
 def factorize(
     powers: Powers | None, body: Expr, block: Block, scope: Scope, algebra: Algebra, trees: Trees, stack: int
 ) -> Factors | None:
-    """The factors of a quantified formula, if multiplying them out saves anything; ``stack`` formulas are too many."""
+    """The factors of a quantified formula, if multiplying them saves anything; ``stack`` formulas are too many."""
     if powers is None:
         return None
     absorbed = {gone: into.list for into in block.lists for gone in into.places}
@@ -66,18 +66,43 @@ def factorize(
     groups: Factors = {}
     for node, side in leaves:
         groups.setdefault(axes_of(node), []).append((node, side))
-    if len(groups) == 1 and (powers.scaled or len(leaves) == 1):
-        return None  # nothing to save
-    if len(union(groups)) > len(ascii_letters):
-        return None  # more axes than einsum has letters for
-    return groups
+    return None if leaves[0][0] is body else groups  # which is no product
 
 
-class Fold(Reducer):
+def contractible(factors: Factors, powers: Powers) -> bool:
+    """Does contracting the factors save more than multiplying them, and can it be done?"""
+    alone = len(factors) == 1 and (powers.scaled or len(next(iter(factors.values()))) == 1)
+    # einsum has so many letters for axes
+    return powers.contracts and not alone and len(union(factors)) <= len(ascii_letters)
+
+
+class Finishing(Reducer):
+    """Folds of instances; what an accumulator finishes can be left to those who have more of the same to finish."""
+
+    accumulator: Accumulator
+    open = False
+
+    def leave_open(self) -> Accumulator | None:
+        self.open = True
+        return self.accumulator
+
+    def beside(self, pieces: list[Any], dim: int) -> Any:
+        if not self.open:
+            return torch.cat(pieces, dim)
+        states = zip(*[piece.state for piece in pieces], strict=True)
+        return Open(tuple([torch.cat(parts, dim) for parts in states]), pieces[0].instances)
+
+    def finished(self, state: State, count: int | Tensor) -> Any:
+        return Open(state, count) if self.open else self.accumulator.finish(state, count)
+
+
+class Fold(Finishing):
     """Fold the axes that a block introduced: its variables', and its lists', the latter back onto outer axes."""
 
-    def __init__(self, block: Block, body: Ref, accumulator: Accumulator) -> None:
+    def __init__(self, block: Block, body: Ref, accumulator: Accumulator, *, lifted: bool = False) -> None:
         self.accumulator = accumulator
+        self.lifted = lifted
+        """Are the values of the body states already?"""
         self.spreads = not accumulator.idempotent
         self.body = body
         self.folded = list(block.axes)
@@ -111,7 +136,7 @@ class Fold(Reducer):
                 full = union([axes, tuple(missing)])
                 x = spread(x, axes, full, sizes)
                 axes, dims = full, tuple([d for d, a in enumerate(full) if a in self.folded])
-        state = accumulator.fold(accumulator.lift(x), dims)
+        state = accumulator.fold((x,) if self.lifted else accumulator.lift(x), dims)
         left = [a for a in axes if a not in self.folded]
         count: Any = prod([sizes[a] for a in self.folded]) if accumulator.counts else 1
         for axis, back in self.segments:
@@ -129,9 +154,12 @@ class Fold(Reducer):
 
     def finish(self, frame: Frame, total: Any) -> Any:
         state, count, left = total
-        return self.onto(frame, left, self.accumulator.finish(state, count))
+        return self.onto(frame, left, self.finished(state, count))
 
-    def onto(self, frame: Frame, left: list[Axis], value: Tensor) -> Tensor:
+    def leave_open(self) -> Accumulator | None:
+        return None if self.segments else super().leave_open()
+
+    def onto(self, frame: Frame, left: list[Axis], value: Any) -> Any:
         """A value over the axes that are left, with those of lists back on the outer ones; others stay behind."""
         if not self.segments:
             return value
@@ -157,7 +185,7 @@ class Pair(NamedTuple):
     elements: int
 
 
-class Contract(Reducer):
+class Contract(Finishing):
     """Fold all axes of a block by contracting factors, a pair at a time."""
 
     cuts = True
@@ -221,7 +249,7 @@ class Contract(Reducer):
         return self.accumulator.merge(a[0], b[0]), a[1] + b[1]
 
     def finish(self, frame: Frame, total: Any) -> Any:
-        return self.accumulator.finish(*total)
+        return self.finished(*total)
 
     def note(self, sizes: dict[Axis, int]) -> str:
         if len(self.refs) == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 from doxa.errors import KnowledgeError
 from doxa.logic.bind._interpretation import Batch
@@ -12,7 +13,7 @@ from doxa.logic.bind._joint import refuse
 from doxa.logic.syntax._node import Task
 from doxa.logic.syntax._tree import Expr
 from doxa.logic.tensor import _pools
-from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._algebra import Accumulator, Algebra
 from doxa.logic.tensor._block import Block, Scope
 from doxa.logic.tensor._pools import Axis, Ref
 from doxa.logic.tensor._run_data import Needs
@@ -32,6 +33,7 @@ class Names(ABC):
         self.stack = stack
         self._orders = count()
         self.numbers = count()
+        self.folds: dict[Any, Accumulator] = {}
         self._written: dict[Expr, Expr] = {}
 
     def axis(self, label: str) -> Axis:

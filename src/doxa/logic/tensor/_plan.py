@@ -22,7 +22,7 @@ from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical, OuterFold
 from doxa.logic.tensor._block import Block, Result, Scope
 from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._defined import DEPTH, Completion
-from doxa.logic.tensor._execute import Root
+from doxa.logic.tensor._execute import Root, side_by_side
 from doxa.logic.tensor._frame import frame, pool_of, pool_of_sort
 from doxa.logic.tensor._pools import NUMBER, Pool, Ref
 from doxa.logic.tensor._run import Run
@@ -135,13 +135,18 @@ class TensorPlan:
         self, batch: Batch, generator: Generator, trace: Trace | None = None, samples: Samples = None
     ) -> list[Tensor]:
         """The value of each formula, or of each stack, on data that are already read."""
-        batch = self.completed(batch)
+        return [root.closed(value) for root, value in self._opened(self.completed(batch), generator, trace, samples)]
+
+    def _opened(
+        self, batch: Batch, generator: Generator, trace: Trace | None, samples: Samples
+    ) -> list[tuple[Root, Any]]:
+        """What the formulas give before the last thing that is done to each value."""
         needs, roots, traced = self.program(batch)
         samples = {} if samples is None else samples
         run = Run(batch, needs, self.chunk, generator, trace, self.checkpoint, samples)
         for name in needs.constants:
             batch.index_of(name)  # which complains about one that lies outside these data
-        values: list[Tensor] = []
+        values: list[tuple[Root, Any]] = []
         # Nothing flows back through true and false.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not isinstance(self.algebra, Classical)):
             ready = traced.run(run) if traced is not None and trace is None else {}
@@ -149,7 +154,7 @@ class TensorPlan:
                 if trace is not None:
                     trace.root(root.names)
                 with located(root.names):
-                    values.append(ready[root] if root in ready else root.value(run))
+                    values.append((root, ready[root] if root in ready else root.opened(run)))
         return values
 
     def completed(self, batch: Batch) -> Batch:
@@ -170,14 +175,15 @@ class TensorPlan:
     ) -> Tensor:
         """One value, or one per formula in order. Plans of formulas that draw the same batches share ``samples``."""
         batch = self.completed(batch)
-        values = self.values(batch, generator, trace, samples)
+        opened = self._opened(batch, generator, trace, samples)
         if self.one:
-            return values[0]
-        if not values:
+            ((root, value),) = opened
+            alone: Tensor = root.closed(value)
+            return alone
+        if not opened:
             nothing = torch.ones(0, dtype=torch.bool, device=batch.device)
             return self.algebra.atom(nothing, "bool", torch.get_default_dtype())
-        together = torch.cat([value.reshape(-1) for value in values])
-        order = [m for root in self.program(batch).roots for m in root.members]
+        order, together = side_by_side(opened)
         if order == list(range(len(order))):
             return together
         return together.index_select(0, torch.tensor(order, device=batch.device).argsort())
@@ -297,8 +303,7 @@ def _compile(
         ref, is_log = yield _kept(compiler, root, formula, scope, algebra, keep)
     else:
         ref, is_log = yield compiler.value(formula, scope, algebra, first=True)
-    result = root.block.emit(("result",), lambda frame, x: algebra.result(x, is_log), [ref], ref.axes)
-    root.block.seal(Result(result))
+    root.seal(ref, algebra, is_log)
 
 
 def _kept(compiler: Compiler, root: Root, formula: Expr, scope: Scope, algebra: Algebra, keep: tuple[str, ...]) -> Task:

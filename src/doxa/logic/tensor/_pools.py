@@ -249,6 +249,8 @@ def align(values: Sequence[Any], dims: Sequence[tuple[int, ...]]) -> list[Any]:
 
 def spread(value: Tensor, of: tuple[Axis, ...], onto: tuple[Axis, ...], sizes: dict[Axis, int]) -> Tensor:
     """A tensor over some axes, repeated along all axes of ``onto``; further dimensions stay behind."""
+    if of == onto and value.shape[: len(of)] == tuple([sizes[a] for a in onto]):
+        return value
     behind = value.shape[len(of) :]
     return _expand_dims(value, inserted(of, onto)).expand([*[sizes[a] for a in onto], *behind])
 

@@ -127,8 +127,8 @@ class Run(RunData):
             return raw.argmax(-1)
         kind: Kind = "bool" if meaning.returns == "value" else meaning.returns
         if kind == "logit" and (view == "weights" or is_exclusive(meaning)):
-            return algebra.atom(raw.log_softmax(-1), "log_prob", self.dtype(algebra))
-        return algebra.atom(raw, kind, self.dtype(algebra))
+            return algebra.atom(raw.log_softmax(-1), "log_prob", raw.dtype)
+        return algebra.atom(raw, kind, self.dtype(algebra) if kind == "bool" else raw.dtype)
 
     # -- networks ---------------------------------------------------------------------------------------------------
 

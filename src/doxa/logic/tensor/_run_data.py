@@ -41,6 +41,8 @@ class Needs:
     """The pools that each network of one input runs on, and the sort of their objects."""
     whole: set[tuple[str, tuple[Pool, ...]]] = field(default_factory=set)
     """Tables of networks of several inputs of which all entries are needed."""
+    sources: dict[Any, Any] = field(default_factory=dict)
+    """The tables that formulas look into, each once."""
     constants: set[str] = field(default_factory=set)
     """The constants of open sorts that occur."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -162,6 +160,8 @@ class Checkpoint:
 
 def write(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint: first the tensors, then the JSON that makes them count."""
+    import safetensors.torch
+
     tensors, state = pack(dict(checkpoint.state))
     data = safetensors.torch.save(tensors)
     document: dict[str, Any] = {
@@ -247,6 +247,8 @@ def read(folder: Path, step: int) -> Checkpoint:
     Raises:
         RunError: it is damaged; the message names the file.
     """
+    import safetensors.torch
+
     tensor_file, json_file = _files(folder, step)
     try:
         document = read_object(json_file)
