@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -227,6 +228,32 @@ def test_guarantee_copes_with_weights_that_all_differ() -> None:
 def test_guarantee_says_when_nothing_can_satisfy() -> None:
     found = Refine(A & ~A & B, "godel", guarantee="sat").run(torch.tensor([[0.3, 0.2]]))
     assert not found.satisfied.any() and found.why(0) == "cannot be satisfied"
+
+
+def test_guarantee_is_right_where_no_atom_leans_to_a_side() -> None:
+    """Without a weight the solver would answer without looking at the clauses."""
+    undecided = torch.tensor([[0.5, 0.5], [0.5 + 1e-7, 0.5]], dtype=torch.float64)
+    for impossible in (A & ~A & B, (A | B) & ~A & ~B):
+        found = Refine(impossible, "godel", guarantee="sat").run(undecided)
+        assert not found.satisfied.any() and [found.why(r) for r in (0, 1)] == ["cannot be satisfied"] * 2
+    found = Refine((A | B) & (~A | ~B), "godel", guarantee="sat", steps=1).run(undecided)
+    assert found.satisfied.all() and (found.values.round().sum(1) == 1).all()
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+@pytest.mark.parametrize("logic", ["godel", "product", "lukasiewicz", "product:r"])
+def test_an_empty_batch_stays_empty(logic: str, steps: int | None) -> None:
+    for formula in (A & B, A | B, A >> B, (A | B) & ~A):
+        x = torch.zeros(0, 2, requires_grad=True)
+        out = Refine(formula, logic, steps=steps)(x)
+        out.sum().backward()
+        assert out.shape == (0, 2) and x.grad is not None and x.grad.shape == (0, 2)
+
+
+@pytest.mark.parametrize("wrong", ["a & b", ["a"], [A, 3]])
+def test_what_is_no_formula_is_named(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"expected formulas, as `doxa.logic.propositions`"):
+        Refine(wrong)
 
 
 def test_guarantee_holds_constants_and_passes_gradients() -> None:

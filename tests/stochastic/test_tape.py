@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
@@ -366,3 +367,13 @@ def test_learnt_control_variates_reduce_the_variance() -> None:
         tape = Tape()
         tape.cost(tape.sample(Bernoulli(logits=torch.zeros((), requires_grad=True)), Score()))
         tape.variance_objective([torch.zeros(3, requires_grad=True)])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_an_empty_batch_costs_nothing(reduction: Literal["mean", "sum"]) -> None:
+    logits = torch.zeros(0, requires_grad=True)
+    tape = Tape(batch_dims=1)
+    tape.cost(tape.sample(Bernoulli(logits=logits), LeaveOneOut(3)))
+    loss = tape.surrogate(reduction=reduction)
+    loss.backward()
+    assert loss.item() == 0 and logits.grad is not None and logits.grad.shape == (0,)

@@ -3,7 +3,7 @@ r"""Iterative Local Refinement as a layer (Chapter 4, Algorithm ILR, as correcte
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -336,6 +336,7 @@ def _atoms_first(x: Tensor) -> Tensor:
 
 def _formulas(formula: Formulas) -> tuple[dict[str, Expr], tuple[Expr, ...]]:
     """Formulas by name, and the atoms in order."""
+    named: dict[str, Any]
     if isinstance(formula, KnowledgeBase):
         formula = ground(formula)
     if isinstance(formula, Propositional):
@@ -349,7 +350,7 @@ def _formulas(formula: Formulas) -> tuple[dict[str, Expr], tuple[Expr, ...]]:
         if None in formula.atoms:
             raise ConfigError("the clauses have auxiliary variables, which are no predictions; give the formula itself")
         return {"formula": formula.formula()}, cast("tuple[Expr, ...]", formula.atoms)
-    if isinstance(formula, Expr):
+    if isinstance(formula, Expr | str):
         named = {"formula": formula}
     elif isinstance(formula, Mapping):
         named = dict(formula)
@@ -357,4 +358,8 @@ def _formulas(formula: Formulas) -> tuple[dict[str, Expr], tuple[Expr, ...]]:
         named = {f"formula {i}": f for i, f in enumerate(formula, 1)}
     if not named:
         raise ConfigError("there is no formula to refine towards; give at least one")
+    for name, part in named.items():
+        if not isinstance(part, Expr):
+            found = f"{name} is {part!r}, expected formulas, as `doxa.logic.propositions` and `parse_formula` make them"
+            raise ConfigError(f"{found}; a knowledge base is made with `doxa.parse`")
     return named, atoms_of(*named.values())

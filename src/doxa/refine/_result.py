@@ -129,7 +129,8 @@ def nearest_model(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rows whose rounding satisfies the formulas stay; the others become the model nearest to the input in L₁.
 
-    Every atom is a soft clause of weight :math:`|2t_i - 1|`; constants are held. The derivative goes straight through.
+    Every atom is a soft clause of weight :math:`|2t_i - 1|`, or the least there is: without any soft clause the solver
+    says nothing of the others. Constants are held. The derivative goes straight through.
     """
     if bool(satisfied.all()):
         return best, satisfied, status
@@ -155,14 +156,13 @@ def nearest_model(
             for i in held:
                 problem.append([i + 1 if row[i] > 0.5 else -(i + 1)])
             for i, value in enumerate(row):
-                if weight := round(abs(2 * value - 1) * _SCALE):
-                    problem.append([i + 1 if value > 0.5 else -(i + 1)], weight=weight)
+                weight = max(1, round(abs(2 * value - 1) * _SCALE))
+                problem.append([i + 1 if value > 0.5 else -(i + 1)], weight=weight)
             # Heavy clauses first, cores made small: without these, weights that all differ can take it for ever.
             with stratified(problem, exhaust=True, minz=True) as solver:
                 model = solver.compute()
             truth = None if model is None else {abs(v): float(v > 0) for v in model}
-            # An atom that no clause mentions and that leans to neither side may be missing from a model.
-            models[key] = None if truth is None else [truth.get(i + 1, round(row[i])) for i in range(n)]
+            models[key] = None if truth is None else [truth[i + 1] for i in range(n)]
         answer = models[key]
         kind[r] = _IMPOSSIBLE if answer is None else _SOLVED
         if answer is not None:

@@ -180,7 +180,7 @@ class Tape:
 
         Args:
             order: how often it may be differentiated; once more raises an error.
-            reduction: over the batch dimensions.
+            reduction: over the batch dimensions; the mean of an empty batch is 0.
             allow_biased: accept estimators that are declared biased, such as relaxations.
         """
         if not isinstance(order, int) or order < 0:
@@ -195,7 +195,7 @@ class Tape:
         if not self._observed:
             self._observe(assembly)
         if reduction == "mean":
-            return total.mean()
+            return total.mean() if total.numel() else total.sum()
         total = total.expand(self._batch)
         if reduction not in ("sum", "none"):
             raise ConfigError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
