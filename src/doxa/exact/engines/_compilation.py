@@ -186,7 +186,8 @@ class Compiled(nn.Module):
     ) -> None:
         super().__init__()
         circuit = find_circuit(encoding, meter, backend, cache, native=kernel is not None)
-        self.layers = make_layers(circuit, meter=meter)
+        # With a kernel, layers are for torch where that cannot evaluate; few ask for them.
+        self.layers = make_layers(circuit, meter=meter if kernel is None else None)
         self.kernel = kernel
         self.register_buffer("sources", encoding.sources, persistent=False)
         self.register_buffer("always", torch.tensor(encoding.always, dtype=torch.int64), persistent=False)
