@@ -29,6 +29,8 @@ from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Vari
 class InstanceValues(AggregateValues):
     """The values of one instance: see `doxa.logic.unfold._unfolder.Formulas`."""
 
+    skips = True
+
     def __init__(
         self,
         data: CallData,

@@ -17,7 +17,7 @@ from doxa.logic.syntax._binders import Aggregate, Binder, Group, Let, Quantifier
 from doxa.logic.syntax._define import Define, Definitions
 from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._simplify import Builder
-from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, postorder
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Implies, Index, Name, Number, Or, postorder
 from doxa.logic.unfold._definitions import Definer
 
 Scope = dict[str, Any]
@@ -41,6 +41,8 @@ class Formulas(Protocol):
 
     _build: Builder
     definitions: Definitions
+    skips = False
+    """Whether what cannot matter any more is passed over: the rest of a conjunction one part of which is false."""
 
     def __init__(self, definitions: Definitions | None = None) -> None:
         self._build = Builder()
@@ -97,6 +99,14 @@ class Formulas(Protocol):
         return self._build.flatten(self._build.join(And, truths))
 
 
+class Jump(NamedTuple):
+    """If a step of an evaluation has this truth value, a later one has that, whatever the steps between."""
+
+    here: Expr
+    step: int
+    there: Expr
+
+
 class _Code:
     """A subformula made ready: the variables it mentions, the steps of its evaluation, and the results so far."""
 
@@ -105,6 +115,7 @@ class _Code:
         self.free = tuple(sorted(free))
         self.steps: list[tuple[Expr, _Code | list[int]]] | None = None
         """Nodes with the places of their children among the steps, or the code of a subformula of fewer variables."""
+        self.jumps: dict[int, Jump] = {}
         self.results: dict[tuple[Any, ...], Any] = {}
 
 
@@ -168,6 +179,29 @@ class Unfolder:
                 stack.append((child, iter(child.children), []))
         return steps
 
+    def _jumps(self, steps: list[tuple[Expr, _Code | list[int]]]) -> dict[int, Jump]:
+        """From which steps others can be passed over."""
+        absorbing = {And: (self._build.false,) * 2, Or: (self._build.true,) * 2}
+        last = list(range(len(steps)))  # where each result is needed for the last time
+        above: dict[int, Jump] = {}
+        for at, (node, below) in enumerate(steps):
+            if isinstance(below, list):
+                for place, child in enumerate(below):
+                    last[child] = at
+                    if type(node) in absorbing:
+                        here, there = absorbing[type(node)]
+                        above.setdefault(child, Jump(here, at, there))
+                    elif type(node) is Implies and place == 0:
+                        above.setdefault(child, Jump(self._build.false, at, self._build.true))
+        found: dict[int, Jump] = {}
+        for at, jump in above.items():
+            step, there, beyond = jump.step, jump.there, above.get(jump.step)
+            while beyond is not None and beyond.here is there:
+                step, there, beyond = beyond.step, beyond.there, above.get(beyond.step)
+            if at + 1 < step and max(last[at + 1 : step]) <= step:
+                found[at] = Jump(jump.here, step, there)
+        return found
+
     def _run(self, code: _Code, scope: Scope) -> Task:
         if isinstance(code.root, Quantifier):
             return self._quantified(code.root, (yield from self._cases(code, code.root, scope)))
@@ -180,17 +214,27 @@ class Unfolder:
             return (yield self._run(self._code(code.root.body), inner))
         if code.steps is None:
             code.steps = self._steps(code)
-        results: list[Any] = []
-        for node, below in code.steps:
+            code.jumps = self._jumps(code.steps) if self.values.skips else {}
+        results: list[Any] = [None] * len(code.steps)
+        at, last = 0, len(code.steps) - 1
+        while True:
+            node, below = code.steps[at]
             if isinstance(below, _Code):
-                results.append((yield from self._once(below, scope)))
+                found = yield from self._once(below, scope)
             elif isinstance(node, Name):
-                results.append(self._named(node.name, scope))
+                found = self._named(node.name, scope)
             elif self.definer is not None and isinstance(node, Call) and node.name in self.definer:
-                results.append((yield from self.definer.call(node, [results[i] for i in below])))
+                found = yield from self.definer.call(node, [results[i] for i in below])
             else:
-                results.append(self._apply(node, [results[i] for i in below]))
-        return results[-1]
+                found = self._apply(node, [results[i] for i in below])
+            results[at] = found
+            jump = code.jumps.get(at)
+            if jump is not None and (found is jump.here or (found.__class__ is bool and found == jump.here.label)):
+                at = jump.step
+                results[at] = jump.there
+            if at == last:
+                return results[at]
+            at += 1
 
     def _evaluator(self, clause: Define) -> Callable[[Expr, Scope], Task]:
         """Evaluates expressions of a clause, whose variables and results are its own."""
