@@ -65,7 +65,8 @@ class CallData:
         """Was anything looked at besides shapes? Then other data of these shapes may be posed in another way."""
         self._blocks: dict[Block, range] = {}
         self._checked: set[Cell] = set()
-        self._listed: dict[Symbol, Tensor] = {}
+        self._listed: dict[str, Tensor] = {}
+        self._crisp: dict[str, bool] = {}
 
     @cached_property
     def batch(self) -> Batch:
@@ -81,7 +82,9 @@ class CallData:
 
     def is_crisp(self, name: str) -> bool:
         """Is a symbol bound to what is certain?"""
-        return self.batch.meaning(name).returns in ("bool", "value")
+        if name not in self._crisp:
+            self._crisp[name] = self.batch.meaning(name).returns in ("bool", "value")
+        return self._crisp[name]
 
     def state(self, name: str) -> Any:
         """What a crisp symbol says is the same while this is; None where it may be another at every call."""
@@ -425,23 +428,23 @@ class CallData:
         defined = [t for t in tuples if UNDEFINED not in t]
         if not defined:
             return [UNDEFINED] * len(tuples)
-        arguments = list(zip(symbol.sorts, zip(*defined, strict=True), strict=True))
-        finite = [(sort.values, listed) for sort, listed in arguments if sort.values is not None]
-        columns: dict[int, Told] = {
-            i: torch.tensor(listed, device=self.batch.device)
-            for i, (sort, listed) in enumerate(arguments)
-            if sort.values is None
-        }
-        at = torch.arange(len(defined)) if columns else torch.zeros(len(defined), dtype=torch.int64)
-        for domain, listed in finite:
-            at = at * len(domain) + torch.tensor([domain.index(v) for v in listed])
-        entries = self._listed.get(symbol)  # of all values of its arguments, where these are known
+        finite = [i for i, sort in enumerate(symbol.sorts) if sort.values is not None]
+        at = list(range(len(defined))) if len(finite) < len(symbol.sorts) else [0] * len(defined)
+        for i in finite:
+            domain = symbol.sorts[i].values or ()
+            at = [place * len(domain) + domain.index(t[i]) for place, t in zip(at, defined, strict=True)]
+        entries = self._listed.get(symbol.name)  # of all values of its arguments, where these are known
         if entries is None:
+            columns: dict[int, Told] = {
+                i: torch.tensor([t[i] for t in defined], device=self.batch.device)
+                for i, sort in enumerate(symbol.sorts)
+                if sort.values is None
+            }
             lookup = Lookup({symbol: columns}, {symbol: len(finite) + bool(columns)}, {}, [])
             entries = self.read(lookup)[symbol][0].detach().cpu()
             if not columns:
-                self._listed[symbol] = entries
-        values = entries[at].tolist()
+                self._listed[symbol.name] = entries
+        values = [entries[at[0]].item()] if len(at) == 1 else entries[torch.tensor(at)].tolist()
         if isinstance(symbol, Predicate):
             values = [bool(v) for v in values]
         elif symbol.result.values is not None:

@@ -29,6 +29,8 @@ def atoms_of(*formulas_: Expr) -> tuple[Expr, ...]:
 def parts(node: Expr) -> tuple[Expr, ...]:
     """The subformulas directly below a node: none below an atom, guard and body below a quantifier."""
     kind = type(node)
+    if kind is And or kind is Or:
+        return node.children
     if kind is Call or kind is Compare or kind is Aggregate:
         return ()
     if isinstance(node, Quantifier):

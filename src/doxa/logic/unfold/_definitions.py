@@ -10,6 +10,7 @@ models. Values of functions follow from values that are there already, so a valu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import is_
 from typing import Any, Protocol
 
 from doxa.errors import KnowledgeError
@@ -249,8 +250,14 @@ def replaced(body: Expr, new: Mapping[int, Expr], build: Builder, spend: Spend =
         return body
     value: dict[int, Expr] = {}
     for node in below([body], parts):
-        inside = [value[id(c)] for c in parts(node)]
-        value[id(node)] = new.get(id(node), node) if not inside else build.rebuild(node, inside)
+        inside = parts(node)
+        changed = [value[id(c)] for c in inside]
+        if not inside:
+            value[id(node)] = new.get(id(node), node)
+        elif all(map(is_, changed, inside)):
+            value[id(node)] = node
+        else:
+            value[id(node)] = build.rebuild(node, changed)
     spend(1 + len(value) // NODES)
     return value[id(body)]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Aggregate, Binder, Group, Let, Quantifier, free_variables
@@ -41,7 +41,7 @@ class Formulas(Protocol):
 
     _build: Builder
     definitions: Definitions
-    skips = False
+    skips: bool = False
     """Whether what cannot matter any more is passed over: the rest of a conjunction one part of which is false."""
 
     def __init__(self, definitions: Definitions | None = None) -> None:
@@ -116,7 +116,19 @@ class _Code:
         self.steps: list[tuple[Expr, _Code | list[int]]] | None = None
         """Nodes with the places of their children among the steps, or the code of a subformula of fewer variables."""
         self.jumps: dict[int, Jump] = {}
+        self.alone = False
+        """Whether its value is there at once: it waits for no other code and for nothing that is defined."""
         self.results: dict[tuple[Any, ...], Any] = {}
+
+    def after(self, at: int, results: list[Any]) -> int:
+        """The step after this one, the result of which is there."""
+        while (jump := self.jumps.get(at)) is not None:
+            found = results[at]
+            if found is not jump.here and (found.__class__ is not bool or found != jump.here.label):
+                break
+            at = jump.step
+            results[at] = jump.there
+        return at + 1
 
 
 class Unfolder:
@@ -181,7 +193,10 @@ class Unfolder:
 
     def _jumps(self, steps: list[tuple[Expr, _Code | list[int]]]) -> dict[int, Jump]:
         """From which steps others can be passed over."""
-        absorbing = {And: (self._build.false,) * 2, Or: (self._build.true,) * 2}
+        absorbing: dict[type[Expr], tuple[Expr, Expr]] = {
+            And: (self._build.false, self._build.false),
+            Or: (self._build.true, self._build.true),
+        }
         last = list(range(len(steps)))  # where each result is needed for the last time
         above: dict[int, Jump] = {}
         for at, (node, below) in enumerate(steps):
@@ -212,29 +227,60 @@ class Unfolder:
             for name, value in zip(code.root.names, code.root.values, strict=True):
                 inner[name] = yield self._run(self._code(value), inner)
             return (yield self._run(self._code(code.root.body), inner))
+        results, at = self._begun(code, scope)
+        return results[-1] if at == len(results) else (yield from self._ended(code, scope, results, at))
+
+    def _begun(self, code: _Code, scope: Scope) -> tuple[list[Any], int]:
+        """The results of the first steps, and the first step that has to wait for other work; of no binder."""
         if code.steps is None:
-            code.steps = self._steps(code)
-            code.jumps = self._jumps(code.steps) if self.values.skips else {}
+            self._prepare(code)
+        assert code.steps is not None
         results: list[Any] = [None] * len(code.steps)
-        at, last = 0, len(code.steps) - 1
-        while True:
+        return results, self._advanced(code, scope, results, 0)
+
+    def _ended(self, code: _Code, scope: Scope, results: list[Any], at: int) -> Task:
+        """The last result, from a step that has to wait on."""
+        assert code.steps is not None
+        while at < len(results):
             node, below = code.steps[at]
             if isinstance(below, _Code):
-                found = yield from self._once(below, scope)
-            elif isinstance(node, Name):
-                found = self._named(node.name, scope)
-            elif self.definer is not None and isinstance(node, Call) and node.name in self.definer:
-                found = yield from self.definer.call(node, [results[i] for i in below])
+                results[at] = yield from self._once(below, scope)
             else:
-                found = self._apply(node, [results[i] for i in below])
-            results[at] = found
-            jump = code.jumps.get(at)
-            if jump is not None and (found is jump.here or (found.__class__ is bool and found == jump.here.label)):
-                at = jump.step
-                results[at] = jump.there
-            if at == last:
-                return results[at]
-            at += 1
+                assert self.definer is not None and isinstance(node, Call)
+                results[at] = yield from self.definer.call(node, [results[i] for i in below])
+            at = self._advanced(code, scope, results, code.after(at, results))
+        return results[-1]
+
+    def _advanced(self, code: _Code, scope: Scope, results: list[Any], at: int) -> int:
+        """The next step that has to wait, with the results of those before it."""
+        steps = code.steps or []
+        while at < len(steps):
+            node, below = steps[at]
+            if isinstance(below, _Code):
+                key = tuple([scope.get(name) for name in below.free])
+                if key not in below.results:
+                    if not below.alone:
+                        return at
+                    below.results[key] = self._begun(below, scope)[0][-1]
+                results[at] = below.results[key]
+            elif type(node) is Name:
+                results[at] = self._named(node.name, scope)
+            elif self._is_defined(node):
+                return at
+            else:
+                results[at] = self._apply(node, [results[i] for i in below])
+            at = code.after(at, results)
+        return at
+
+    def _prepare(self, code: _Code) -> None:
+        """Put the steps in order."""
+        code.steps = self._steps(code)
+        code.jumps = self._jumps(code.steps) if self.values.skips else {}
+        waits = any(isinstance(below, _Code) or self._is_defined(node) for node, below in code.steps)
+        code.alone = not waits and id(code.root) not in self._redrawn
+
+    def _is_defined(self, node: Expr) -> TypeGuard[Call]:
+        return self.definer is not None and type(node) is Call and node.name in self.definer
 
     def _evaluator(self, clause: Define) -> Callable[[Expr, Scope], Task]:
         """Evaluates expressions of a clause, whose variables and results are its own."""
@@ -283,7 +329,13 @@ class Unfolder:
                     condition = values.truth(guard.root, (yield self._run(guard, inner)))
                     if condition is self._build.false:
                         continue
-                case = (yield from self._once(body, inner)) if again else (yield self._run(body, inner))
+                if again:
+                    case = yield from self._once(body, inner)
+                elif isinstance(body.root, Binder | Let):
+                    case = yield self._run(body, inner)
+                else:
+                    results, at = self._begun(body, inner)
+                    case = results[-1] if at == len(results) else (yield self._ended(body, inner, results, at))
                 cases.append(Case(condition, case, inner))
         return cases
 
