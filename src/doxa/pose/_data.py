@@ -25,6 +25,8 @@ from doxa.pose._known_definitions import with_known_definitions
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
 from doxa.pose._variables import UNDEFINED
 
+FEW = 8
+"""So many entries of a tensor are read one by one."""
 Told = Tensor | tuple[tuple[Block, ...], Tensor | None]
 """What a symbol is told of an argument: numbers, indices, or the features of objects: where these are, and which of
 them, one after the other; None for all.
@@ -444,7 +446,7 @@ class CallData:
             entries = self.read(lookup)[symbol][0].detach().cpu()
             if not columns:
                 self._listed[symbol.name] = entries
-        values = [entries[at[0]].item()] if len(at) == 1 else entries[torch.tensor(at)].tolist()
+        values = [entries[i].item() for i in at] if len(at) < FEW else entries[torch.tensor(at)].tolist()
         if isinstance(symbol, Predicate):
             values = [bool(v) for v in values]
         elif symbol.result.values is not None:
