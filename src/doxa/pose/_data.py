@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -25,8 +26,8 @@ from doxa.pose._known_definitions import with_known_definitions
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
 from doxa.pose._variables import UNDEFINED
 
-FEW = 8
-"""So many entries of a tensor are read one by one."""
+FEW = 1 << 12
+"""Tables of so many entries are read as a whole."""
 Told = Tensor | tuple[tuple[Block, ...], Tensor | None]
 """What a symbol is told of an argument: numbers, indices, or the features of objects: where these are, and which of
 them, one after the other; None for all.
@@ -68,6 +69,7 @@ class CallData:
         self._blocks: dict[Block, range] = {}
         self._checked: set[Cell] = set()
         self._listed: dict[str, Tensor] = {}
+        self._answers: dict[str, dict[tuple[Any, ...], Any]] = {}
         self._crisp: dict[str, bool] = {}
 
     @cached_property
@@ -424,6 +426,16 @@ class CallData:
         together = parts[0] if len(parts) == 1 else torch.cat(parts)
         return together if told[1] is None else together.index_select(0, told[1].to(together.device))
 
+    def answer(self, symbol: Symbol, values: tuple[Any, ...]) -> Any:
+        """What a crisp symbol says of values and numbers, none of them undefined: see :meth:`tabulated`."""
+        self.looked = True
+        if symbol.name not in self._answers:
+            domains = [sort.values or () for sort in symbol.sorts]  # of an open sort nothing is listed
+            every = list(product(*domains)) if prod(map(len, domains)) <= FEW else []
+            self._answers[symbol.name] = dict(zip(every, self.tabulated(symbol, every), strict=True))
+        known = self._answers[symbol.name]
+        return known[values] if values in known else self.tabulated(symbol, [values])[0]
+
     def tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What a crisp symbol says of values and numbers: true and false, numbers, names of values; or undefined."""
         self.looked = True
@@ -446,7 +458,7 @@ class CallData:
             entries = self.read(lookup)[symbol][0].detach().cpu()
             if not columns:
                 self._listed[symbol.name] = entries
-        values = [entries[i].item() for i in at] if len(at) < FEW else entries[torch.tensor(at)].tolist()
+        values = entries[torch.tensor(at)].tolist()
         if isinstance(symbol, Predicate):
             values = [bool(v) for v in values]
         elif symbol.result.values is not None:

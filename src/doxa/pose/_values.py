@@ -113,13 +113,17 @@ class InstanceValues(AggregateValues):
 
     def _tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What a crisp symbol says of values and numbers; it is noted, for it may say something else another time."""
-        table = self.template.tables.get(symbol.name)
-        if table is None:
-            table = self.template.tables[symbol.name] = Consulted(symbol, {}, self.data.state(symbol.name))
-        said = table.said
+        said = self._consulted(symbol).said
         if new := [t for t in tuples if t not in said]:
             said.update(zip(new, self.data.tabulated(symbol, new), strict=True))
         return [said[t] for t in tuples]
+
+    def _consulted(self, symbol: Symbol) -> Consulted:
+        """What a crisp symbol has said so far."""
+        table = self.template.tables.get(symbol.name)
+        if table is None:
+            table = self.template.tables[symbol.name] = Consulted(symbol, {}, self.data.state(symbol.name))
+        return table
 
     def _seen(self, known: Known) -> tuple[Any, ...]:
         """The values that occur, in these and earlier data."""
@@ -415,7 +419,10 @@ class InstanceValues(AggregateValues):
             return UNDEFINED
         crisp, result = self.data.is_crisp(symbol.name), symbol.result if isinstance(symbol, Function) else None
         if crisp and all(map(_plain, args)):
-            return self._tabulated(symbol, [args])[0]
+            said = self._consulted(symbol).said
+            if args not in said:
+                said[args] = self.data.answer(symbol, args)
+            return said[args]
         numbers = crisp and result in (INT, REAL)
         values = (False, True) if result is None else result.values
         if result is not None and values is None and not numbers:

@@ -116,6 +116,8 @@ class _Code:
         self.steps: list[tuple[Expr, _Code | list[int]]] | None = None
         """Nodes with the places of their children among the steps, or the code of a subformula of fewer variables."""
         self.jumps: dict[int, Jump] = {}
+        self.waits: set[int] = set()
+        """The steps that ask for something that is defined."""
         self.alone = False
         """Whether its value is there at once: it waits for no other code and for nothing that is defined."""
         self.results: dict[tuple[Any, ...], Any] = {}
@@ -253,31 +255,33 @@ class Unfolder:
 
     def _advanced(self, code: _Code, scope: Scope, results: list[Any], at: int) -> int:
         """The next step that has to wait, with the results of those before it."""
-        steps = code.steps or []
+        steps, waits = code.steps or [], code.waits
         while at < len(steps):
             node, below = steps[at]
-            if isinstance(below, _Code):
+            if below.__class__ is list:
+                if at in waits:
+                    return at
+                if node.__class__ is Name:
+                    results[at] = self._named(node.label, scope)
+                else:
+                    results[at] = self._apply(node, [results[i] for i in below])
+            else:
                 key = tuple([scope.get(name) for name in below.free])
                 if key not in below.results:
                     if not below.alone:
                         return at
                     below.results[key] = self._begun(below, scope)[0][-1]
                 results[at] = below.results[key]
-            elif type(node) is Name:
-                results[at] = self._named(node.name, scope)
-            elif self._is_defined(node):
-                return at
-            else:
-                results[at] = self._apply(node, [results[i] for i in below])
-            at = code.after(at, results)
+            at = code.after(at, results) if at in code.jumps else at + 1
         return at
 
     def _prepare(self, code: _Code) -> None:
         """Put the steps in order."""
         code.steps = self._steps(code)
         code.jumps = self._jumps(code.steps) if self.values.skips else {}
-        waits = any(isinstance(below, _Code) or self._is_defined(node) for node, below in code.steps)
-        code.alone = not waits and id(code.root) not in self._redrawn
+        code.waits = {at for at, (node, _) in enumerate(code.steps) if self._is_defined(node)}
+        nested = any(isinstance(below, _Code) for _, below in code.steps)
+        code.alone = not nested and not code.waits and id(code.root) not in self._redrawn
 
     def _is_defined(self, node: Expr) -> TypeGuard[Call]:
         return self.definer is not None and type(node) is Call and node.name in self.definer
@@ -290,10 +294,9 @@ class Unfolder:
         return lambda node, scope: inner._once(inner._code(node), scope)
 
     def _named(self, name: str, scope: Scope) -> Any:
-        for known in (scope, self._outer):
-            if name in known:
-                return known[name]
-        return self.values.name(name)
+        if name in scope:
+            return scope[name]
+        return self._outer[name] if name in self._outer else self.values.name(name)
 
     def _once(self, code: _Code, scope: Scope) -> Task:
         """The value of a subformula, from the last time its variables had these values if there was one."""
