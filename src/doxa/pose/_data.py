@@ -296,10 +296,16 @@ class CallData:
     def _entry(self, symbol: Symbol, question: Question, place: Tensor) -> Tensor:
         """Where the answers to a question are among the entries of a symbol, from where its tuples are."""
         args, instances, names = question
+        many, more = 1, 0  # the place is still to be multiplied, and more to be added
         for label, sort in zip(args, symbol.sorts, strict=True):
             if sort.values is not None and label is not None:
-                place = place * len(sort.values) + self.identity(names[label.label], instances)
-        return place
+                own = self.identity(names[label.label], instances)
+                many, more = many * len(sort.values), more * len(sort.values)
+                if isinstance(own, int):
+                    more += own
+                else:
+                    place, many, more = place * many + more + own, 1, 0
+        return place if many == 1 and not more else place * many + more
 
     def _tuples(
         self, symbol: Symbol, questions: Sequence[Question], features: bool

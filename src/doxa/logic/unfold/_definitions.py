@@ -220,8 +220,9 @@ class Least:
             self._spend(len(left) ** 2 // LOOKUPS)
             left.remove(i)
             order.append(i)
-            bodies[i] = self._replaced(i, {i: self._build.false})
-            uses[i].discard(i)
+            if i in uses[i]:
+                bodies[i] = self._replaced(i, {i: self._build.false})
+                uses[i].discard(i)
             for j in left:
                 if i in uses[j]:
                     bodies[j] = self._replaced(j, {i: bodies[i]})

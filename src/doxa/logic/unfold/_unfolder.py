@@ -258,7 +258,7 @@ class Unfolder:
         steps, waits = code.steps or [], code.waits
         while at < len(steps):
             node, below = steps[at]
-            if below.__class__ is list:
+            if isinstance(below, list):
                 if at in waits:
                     return at
                 if node.__class__ is Name:
@@ -315,6 +315,7 @@ class Unfolder:
         body, guard = self._code(node.body), self._code(node.guard) if node.guard is not None else None
         # Instances differ in every variable, so a result is met again only if the body does not mention them all.
         again = not set(node.names) <= set(body.free)
+        stepwise = not isinstance(body.root, Binder | Let)
         cases: list[Case] = []
         levels: list[Iterator[Scope]] = [iter(({n: scope[n] for n in code.free if n in scope},))]
         while levels:
@@ -334,22 +335,21 @@ class Unfolder:
                         continue
                 if again:
                     case = yield from self._once(body, inner)
-                elif isinstance(body.root, Binder | Let):
-                    case = yield self._run(body, inner)
-                else:
+                elif stepwise:
                     results, at = self._begun(body, inner)
                     case = results[-1] if at == len(results) else (yield self._ended(body, inner, results, at))
+                else:
+                    case = yield self._run(body, inner)
                 cases.append(Case(condition, case, inner))
         return cases
 
     def _quantified(self, node: Quantifier, cases: list[Case]) -> Expr:
         """All, some or so many of the cases."""
         build, universal = self._build, node.kind == "forall"
-        truths = []
-        for guard, value, _ in cases:
-            case = self.values.truth(node.body, value)
+        truths = [self.values.truth(node.body, value) for _, value, _ in cases]
+        if node.guard is not None:
             both = build.implies if universal else lambda a, b: build.join(And, (a, b))
-            truths.append(case if guard is None else both(guard, case))
+            truths = [both(guard, case) for (guard, _, _), case in zip(cases, truths, strict=True)]
         if node.count is not None:
             return build.count(node.kind, node.count, truths)
         return build.join(And if universal else Or, truths)
