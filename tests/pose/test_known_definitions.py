@@ -209,7 +209,8 @@ def test_the_work_of_elimination_is_counted() -> None:
 
     def solve(n: int, spend: Spend) -> None:
         bodies = ring(n, build)
-        assert Least(bodies, build, spend)[next(iter(bodies))]
+        found = Least(bodies, build, spend)
+        found[next(iter(bodies))]
 
     solve(6, spent.append)
     few = sum(spent)
