@@ -6,8 +6,10 @@ text to the first answer, and 256 rows of probabilities on what has been compile
 expert's hands: compiled once, weights handed over row by row; its documentation compiles for each. It has no batches
 and no gradient, so doxa's row with the gradient is measured against ProbLog's answers without.
 
-To the first answer ProbLog is faster. Of doxa's time some 40 % goes into unfolding the definition, and most of the rest
-into arranging the compiled circuit for many rows and their derivatives, which one answer does not need.
+To the first answer doxa is ahead where the graph is not tiny; on the smallest one ProbLog is. There some 40 % of doxa's
+time goes into unfolding the definition, and the rest into many small things: reading the text, clauses, torch. Who
+measures calls it again and again, and doxa keeps compiled circuits on disk, so from the second time on its search for a
+circuit is left out, while ProbLog compiles each time. The very first answer takes as much longer as that search.
 """
 
 from __future__ import annotations

@@ -296,3 +296,26 @@ def test_a_constraint_with_a_circuit_of_one_node() -> None:
     belief = Belief.from_bernoulli(probs=torch.tensor([[0.25], [0.0]]))
     torch.testing.assert_close(reasoner.probability(belief), torch.tensor([0.25, 0.0]))
     assert reasoner.explain(belief, torch.tensor([1]), 2).worlds.tolist() == [[[1], [-1]], [[-1], [-1]]]
+
+
+@settings(deadline=None, max_examples=50)
+@given(made=circuits(), real=st.booleans())
+def test_sizes_are_known_before_anything_is_arranged(made: tuple[CNF, Circuit], real: bool) -> None:
+    layers = make_layers(made[1], real=real)
+    order = layers.order.layers
+    assert layers.nodes == order[-1].last
+    assert layers.shares == 2 * sum(layer.last - layer.first for layer in order if layer.joins)
+
+
+@settings(deadline=None, max_examples=50)
+@given(made=circuits())
+def test_derivatives_follow_the_root_and_stay_within_the_bound(made: tuple[CNF, Circuit]) -> None:
+    program = make_program(made[1])
+    whole = program.with_derivatives
+    assert program.derived == program.extra == 0 < whole.derived
+    for name in ("places", "sums", "products", "factors"):
+        first = getattr(program, name)
+        assert np.array_equal(first, getattr(whole, name)[: len(first)])
+    models = made[1].total()
+    bound = program.bound - (math.log(models) if models else 0.0)
+    assert math.log(len(whole.products) + len(whole.factors)) <= bound + 1e-9

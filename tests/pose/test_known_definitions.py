@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +14,11 @@ from torch import Tensor
 
 import doxa
 from doxa.errors import BudgetError, KnowledgeError
-from doxa.logic.syntax._simplify import Builder
+from doxa.logic.syntax._simplify import Builder, evaluate
 from doxa.logic.syntax._tree import And, Call, Expr, Or
-from doxa.logic.unfold._definitions import least
+from doxa.logic.unfold._definitions import Least, Spend
 from doxa.pose._known_definitions import with_known_definitions
+from doxa.pose._values import InstanceValues
 
 TEXT = """
     sort N
@@ -203,10 +206,16 @@ def ring(n: int, build: Builder) -> dict[Expr, Expr]:
 
 def test_the_work_of_elimination_is_counted() -> None:
     build, spent = Builder(), []
-    least(ring(6, build), build, spent.append)
+
+    def solve(n: int, spend: Spend) -> None:
+        bodies = ring(n, build)
+        found = Least(bodies, build, spend)
+        found[next(iter(bodies))]
+
+    solve(6, spent.append)
     few = sum(spent)
     spent.clear()
-    least(ring(12, build), build, spent.append)
+    solve(12, spent.append)
     assert min(spent) >= 0 and len(spent) > 12 and sum(spent) > 2 * few
 
     def stop(entries: int) -> None:
@@ -216,5 +225,58 @@ def test_the_work_of_elimination_is_counted() -> None:
 
     spent.clear()
     with pytest.raises(BudgetError, match="enough"):
-        least(ring(12, build), build, stop)
+        solve(12, stop)
     assert len(spent) == 6
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_least_solutions_are_those_that_grow_from_nothing(seed: int) -> None:
+    """Whatever is asked for first, in every world."""
+    draw, build = random.Random(seed), Builder()
+    atoms, own = ([build.share(Call(f"{kind}{i}", ())) for i in range(5)] for kind in "pa")
+
+    def formula(depth: int) -> Expr:
+        if depth == 0:
+            return draw.choice([*atoms, *own])
+        return build.join(draw.choice([And, Or]), [formula(depth - 1) for _ in range(draw.randint(1, 3))])
+
+    bodies = {atom: formula(2) for atom in atoms}
+    found = Least(bodies, build)
+    solved = {atom: found[atom] for atom in draw.sample(atoms, len(atoms))}
+    for world in itertools.product((False, True), repeat=len(own)):
+        known = dict(zip(own, world, strict=True))
+        values = dict.fromkeys(atoms, False)
+        for _ in atoms:
+            values = {atom: evaluate(body, {**known, **values}) for atom, body in bodies.items()}
+        assert {atom: evaluate(formula, known) for atom, formula in solved.items()} == values
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_passed_over_does_not_matter(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random formulas over what is known and what is not: the same probability."""
+    draw = random.Random(seed)
+
+    def formula(depth: int) -> str:
+        if depth == 0:
+            return draw.choice(["e(x, y)", "s(x)", "s(y)", "x = y", "way(y, x)", "e(y, x)", "x != 0"])
+        if draw.random() < 0.2:
+            return f"!({formula(depth - 1)})"
+        if draw.random() < 0.2:
+            return f"(exists z{depth}: N. e(x, z{depth}) & s(z{depth}) & ({formula(depth - 1)}))"
+        return f"({formula(depth - 1)} {draw.choice(['&', '|', '->', '<->', '&'])} {formula(depth - 1)})"
+
+    kb = f"""
+        sort N = 0..2
+        pred e(N, N)
+        pred s(N)
+        define way(x, y: N) := e(x, y) & s(y)
+        define way(x, y: N) := exists z: N. e(x, z) & s(z) & way(z, y)
+        [all] forall x, y: N. {formula(2)}
+    """
+    e, s = drawn(3, seed)
+    found = []
+    for skips in (True, False):
+        monkeypatch.setattr(InstanceValues, "skips", skips)
+        model = doxa.Model(kb, e=e, s=doxa.probs(s))
+        found.append(model.truth(semantics="exact", per_row=True)["all"])
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)

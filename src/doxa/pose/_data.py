@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from doxa.pose._known_definitions import with_known_definitions
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
 from doxa.pose._variables import UNDEFINED
 
+FEW = 1 << 12
+"""Tables of so many entries are read as a whole."""
 Told = Tensor | tuple[tuple[Block, ...], Tensor | None]
 """What a symbol is told of an argument: numbers, indices, or the features of objects: where these are, and which of
 them, one after the other; None for all.
@@ -65,7 +68,9 @@ class CallData:
         """Was anything looked at besides shapes? Then other data of these shapes may be posed in another way."""
         self._blocks: dict[Block, range] = {}
         self._checked: set[Cell] = set()
-        self._listed: dict[Symbol, Tensor] = {}
+        self._listed: dict[str, Tensor] = {}
+        self._answers: dict[str, dict[tuple[Any, ...], Any]] = {}
+        self._crisp: dict[str, bool] = {}
 
     @cached_property
     def batch(self) -> Batch:
@@ -81,7 +86,9 @@ class CallData:
 
     def is_crisp(self, name: str) -> bool:
         """Is a symbol bound to what is certain?"""
-        return self.batch.meaning(name).returns in ("bool", "value")
+        if name not in self._crisp:
+            self._crisp[name] = self.batch.meaning(name).returns in ("bool", "value")
+        return self._crisp[name]
 
     def state(self, name: str) -> Any:
         """What a crisp symbol says is the same while this is; None where it may be another at every call."""
@@ -289,10 +296,16 @@ class CallData:
     def _entry(self, symbol: Symbol, question: Question, place: Tensor) -> Tensor:
         """Where the answers to a question are among the entries of a symbol, from where its tuples are."""
         args, instances, names = question
+        many, more = 1, 0  # the place is still to be multiplied, and more to be added
         for label, sort in zip(args, symbol.sorts, strict=True):
             if sort.values is not None and label is not None:
-                place = place * len(sort.values) + self.identity(names[label.label], instances)
-        return place
+                own = self.identity(names[label.label], instances)
+                many, more = many * len(sort.values), more * len(sort.values)
+                if isinstance(own, int):
+                    more += own
+                else:
+                    place, many, more = place * many + more + own, 1, 0
+        return place if many == 1 and not more else place * many + more
 
     def _tuples(
         self, symbol: Symbol, questions: Sequence[Question], features: bool
@@ -419,29 +432,39 @@ class CallData:
         together = parts[0] if len(parts) == 1 else torch.cat(parts)
         return together if told[1] is None else together.index_select(0, told[1].to(together.device))
 
+    def answer(self, symbol: Symbol, values: tuple[Any, ...]) -> Any:
+        """What a crisp symbol says of values and numbers, none of them undefined: see :meth:`tabulated`."""
+        self.looked = True
+        if symbol.name not in self._answers:
+            domains = [sort.values or () for sort in symbol.sorts]  # of an open sort nothing is listed
+            every = list(product(*domains)) if prod(map(len, domains)) <= FEW else []
+            self._answers[symbol.name] = dict(zip(every, self.tabulated(symbol, every), strict=True))
+        known = self._answers[symbol.name]
+        return known[values] if values in known else self.tabulated(symbol, [values])[0]
+
     def tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What a crisp symbol says of values and numbers: true and false, numbers, names of values; or undefined."""
         self.looked = True
         defined = [t for t in tuples if UNDEFINED not in t]
         if not defined:
             return [UNDEFINED] * len(tuples)
-        arguments = list(zip(symbol.sorts, zip(*defined, strict=True), strict=True))
-        finite = [(sort.values, listed) for sort, listed in arguments if sort.values is not None]
-        columns: dict[int, Told] = {
-            i: torch.tensor(listed, device=self.batch.device)
-            for i, (sort, listed) in enumerate(arguments)
-            if sort.values is None
-        }
-        at = torch.arange(len(defined)) if columns else torch.zeros(len(defined), dtype=torch.int64)
-        for domain, listed in finite:
-            at = at * len(domain) + torch.tensor([domain.index(v) for v in listed])
-        entries = self._listed.get(symbol)  # of all values of its arguments, where these are known
+        finite = [i for i, sort in enumerate(symbol.sorts) if sort.values is not None]
+        at = list(range(len(defined))) if len(finite) < len(symbol.sorts) else [0] * len(defined)
+        for i in finite:
+            domain = symbol.sorts[i].values or ()
+            at = [place * len(domain) + domain.index(t[i]) for place, t in zip(at, defined, strict=True)]
+        entries = self._listed.get(symbol.name)  # of all values of its arguments, where these are known
         if entries is None:
+            columns: dict[int, Told] = {
+                i: torch.tensor([t[i] for t in defined], device=self.batch.device)
+                for i, sort in enumerate(symbol.sorts)
+                if sort.values is None
+            }
             lookup = Lookup({symbol: columns}, {symbol: len(finite) + bool(columns)}, {}, [])
             entries = self.read(lookup)[symbol][0].detach().cpu()
             if not columns:
-                self._listed[symbol] = entries
-        values = entries[at].tolist()
+                self._listed[symbol.name] = entries
+        values = entries[torch.tensor(at)].tolist()
         if isinstance(symbol, Predicate):
             values = [bool(v) for v in values]
         elif symbol.result.values is not None:

@@ -19,7 +19,7 @@ from doxa.logic import And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor
 from doxa.logic.syntax._simplify import formulas
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 from doxa.pose._data import CallData
-from doxa.pose._references import Cell, Indexed, Instances, Known, Reference
+from doxa.pose._references import Cell, Indexed, Instances, Known, Reference, Symbol
 from doxa.pose._variables import NUMBERS, UNDEFINED, Auxiliary, Computed, GivenNumber, Term, Variable, Variables, strict
 from doxa.problem import Factor, Problem
 from doxa.problem import Variable as ProblemVariable
@@ -59,6 +59,17 @@ class PosedProblem:
 
 
 @dataclass(eq=False)
+class Consulted:
+    """A crisp symbol that was asked about values and numbers."""
+
+    symbol: Symbol
+    said: dict[tuple[Any, ...], Any]
+    """What it said of each."""
+    state: Any
+    """What it says is the same while this is."""
+
+
+@dataclass(eq=False)
 class Template:
     """What instances that look alike share, noted while the first of them was unfolded.
 
@@ -72,8 +83,7 @@ class Template:
     lengths: dict[Cell, int] = field(default_factory=dict)
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
     """Of rows or objects, where all of them are ranged over."""
-    tables: list[list[Any]] = field(default_factory=list)
-    """What crisp symbols said of values and numbers: the symbol, arguments, answers, and its state then."""
+    tables: dict[str, Consulted] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     assumed: dict[Known, tuple[Any, ...]] = field(default_factory=dict)
     """The values that known numbers were taken to have."""
@@ -89,13 +99,12 @@ class Template:
             listed = torch.tensor([v for v in assumed if v is not UNDEFINED], dtype=values.dtype)
             if not (torch.isin(values, listed) | ~fine).all() or (not fine.all() and UNDEFINED not in assumed):
                 return False
-        for table in self.tables:
-            symbol, tuples, answers, state = table
-            now = data.state(symbol.name)
-            if now is None or now != state:
-                if data.tabulated(symbol, tuples) != answers:
+        for name, table in self.tables.items():
+            now = data.state(name)
+            if now is None or now != table.state:
+                if data.tabulated(table.symbol, list(table.said)) != list(table.said.values()):
                     return False
-                table[3] = now
+                table.state = now
         return True
 
     def matches(self, data: CallData, instances: Instances) -> Tensor:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, product
+from operator import is_
 from typing import Any
 
 import torch
@@ -21,13 +22,15 @@ from doxa.logic.syntax._symbols import COMPARISON, RowSort
 from doxa.logic.unfold._unfolder import Scope, Unfolder
 from doxa.pose._aggregates import AggregateValues
 from doxa.pose._data import CallData
-from doxa.pose._problem import Template, build, lowered
+from doxa.pose._problem import Consulted, Template, build, lowered
 from doxa.pose._references import Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol
 from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, arithmetic, strict
 
 
 class InstanceValues(AggregateValues):
     """The values of one instance: see `doxa.logic.unfold._unfolder.Formulas`."""
+
+    skips = True
 
     def __init__(
         self,
@@ -110,9 +113,17 @@ class InstanceValues(AggregateValues):
 
     def _tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What a crisp symbol says of values and numbers; it is noted, for it may say something else another time."""
-        answers = self.data.tabulated(symbol, tuples)
-        self.template.tables.append([symbol, list(tuples), answers, self.data.state(symbol.name)])
-        return answers
+        said = self._consulted(symbol).said
+        if new := [t for t in tuples if t not in said]:
+            said.update(zip(new, self.data.tabulated(symbol, new), strict=True))
+        return [said[t] for t in tuples]
+
+    def _consulted(self, symbol: Symbol) -> Consulted:
+        """What a crisp symbol has said so far."""
+        table = self.template.tables.get(symbol.name)
+        if table is None:
+            table = self.template.tables[symbol.name] = Consulted(symbol, {}, self.data.state(symbol.name))
+        return table
 
     def _seen(self, known: Known) -> tuple[Any, ...]:
         """The values that occur, in these and earlier data."""
@@ -404,11 +415,14 @@ class InstanceValues(AggregateValues):
 
     def _apply(self, symbol: Symbol, args: tuple[Any, ...], fresh: int | None) -> Any:
         """What a symbol says of objects, values and numbers."""
-        if any(a is UNDEFINED for a in args):
+        if any(map(partial(is_, UNDEFINED), args)):
             return UNDEFINED
         crisp, result = self.data.is_crisp(symbol.name), symbol.result if isinstance(symbol, Function) else None
-        if crisp and all(_plain(a) for a in args):
-            return self._tabulated(symbol, [args])[0]
+        if crisp and all(map(_plain, args)):
+            said = self._consulted(symbol).said
+            if args not in said:
+                said[args] = self.data.answer(symbol, args)
+            return said[args]
         numbers = crisp and result in (INT, REAL)
         values = (False, True) if result is None else result.values
         if result is not None and values is None and not numbers:
@@ -437,6 +451,8 @@ class InstanceValues(AggregateValues):
     def _argument(self, node: Call, value: Any, sort: Sort) -> Any:
         """An argument as a value of its sort: undefined if it is none."""
         if isinstance(value, Term) or value is UNDEFINED:
+            return value
+        if isinstance(value, Object) and value.sort == sort.name and sort.values is None:
             return value
         if sort.values is not None:
             if isinstance(value, Cell | Own):

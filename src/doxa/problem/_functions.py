@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import index
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError, ProblemError
-from doxa.logic import Count, Expr
+from doxa.logic import Count, Expr, postorder
 from doxa.logic.syntax._simplify import evaluate
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem._belief import Belief
@@ -106,6 +107,11 @@ class Holds(Columns):
 
     formula: Expr
     places: Mapping[Expr, tuple[int, int]]
+
+    @cached_property
+    def edges(self) -> int:
+        """The nodes of the formula, with their children."""
+        return sum(1 + len(node.children) for node in postorder(self.formula))
 
     def columns(self, worlds: Tensor, given: Tensor | None) -> list[Tensor]:
         values = [*worlds.unbind(-1), *([] if given is None else given.unbind(-1))]

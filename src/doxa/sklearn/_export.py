@@ -35,10 +35,10 @@ class Circuit(nn.Module):
         compiled = constraint._compiled
         layers = compiled.layers
         self.labels, self.nodes, self.literals = len(constraint.variables), layers.nodes, layers.circuit.literals
-        self.plan = [(layer.joins, layer.first, layer.last) for layer in layers.layers]
+        self.plan = [(layer.joins, layer.first, layer.last) for layer in layers.order.layers]
         self.register_buffer("sources", compiled.sources, persistent=False)
         self.register_buffer("always", compiled.always, persistent=False)
-        for i, layer in enumerate(layers.layers):
+        for i, layer in enumerate(layers.order.layers):
             self.register_buffer(f"children{i}", layer.children, persistent=False)
             self.register_buffer(f"owners{i}", layer.nodes, persistent=False)
 

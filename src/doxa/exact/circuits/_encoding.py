@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
-from doxa.logic import CNF, Expr, Not, postorder, to_cnf
+from doxa.logic import CNF, Expr, Not, to_cnf
 from doxa.problem import Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._factors import compared
@@ -152,7 +152,7 @@ def count_clauses(problem: Problem, budget: Budget) -> int:
         for step in (*problem.program.steps, *problem.program.checks):
             estimate += math.prod(problem.sizes[v] for v in step.inputs)
     elif problem.formula is not None:
-        estimate += sum(1 + len(node.children) for node in postorder(problem.formula.formula))
+        estimate += problem.formula.edges
     if estimate * CLAUSE > budget.operations:
         many = f"about {estimate:,} clauses, {CLAUSE} operations each, more than {budget.operations:,}"
         remedy = "Raise Budget(operations=...), use Elimination, or an approximate engine: sampled or amortized"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,9 +46,9 @@ class Program:
     """A circuit as sums of products: node i adds up the products ``sums[i]`` to ``sums[i + 1]``, product t multiplies
     the nodes ``factors[products[t]:products[t + 1]]``. The literals come first; the root is the last of ``nodes``.
 
-    Those after the root are its derivatives, sums of products as well. The last ones are the derivatives with respect
-    to the logarithms of the literals, times the root. A derivative takes the place of another one that nobody needs any
-    more, so that few of them have to stay near; factors are places.
+    Those after the root, in ``with_derivatives``, are its derivatives, sums of products as well. The last ones are the
+    derivatives with respect to the logarithms of the literals, times the root. A derivative takes the place of another
+    one that nobody needs any more, so that few of them have to stay near; factors are places.
     """
 
     literals: int
@@ -74,6 +75,24 @@ class Program:
         """The most factors of a product."""
         return int(np.diff(self.products).max(initial=1))
 
+    @cached_property
+    def with_derivatives(self) -> Program:
+        """The same program, and what follows the root."""
+        begin = self.literals + self.nodes
+        ends, flat = self.products.tolist(), self.factors.tolist()
+        terms = [tuple(flat[a:b]) for a, b in pairwise(ends)]
+        nodes = [terms[a:b] for a, b in pairwise(self.sums.tolist())]
+        derived = _derivatives(self.literals, nodes)
+        places = np.array([*range(begin), *_places(begin, derived, self.literals)], np.int32)
+        sums, products, factors = _flat(derived)
+        return replace(
+            self,
+            places=places[self.literals :],
+            sums=np.concatenate([self.sums, sums[1:] + self.sums[-1]]),
+            products=np.concatenate([self.products, products[1:] + self.products[-1]]),
+            factors=np.concatenate([self.factors, places[factors]]),
+        )
+
     @property
     def fields(self) -> ctypes.Structure:
         """What the kernel sees of it."""
@@ -89,15 +108,23 @@ def make_program(circuit: Circuit) -> Program:
     for terms in nodes:
         values.append(sum(_product([values[f] for f in term]) for term in terms))
     bound = math.log(values[-1]) if values[-1] > 0 else 0.0
-    derived = _derivatives(literals, nodes)
-    every = nodes + derived
-    flat = [term for terms in every for term in terms]
-    sums, products = ([0, *accumulate(map(len, rows))] for rows in (every, flat))
-    factors, models = [f for term in flat for f in term], [int(min(max(x, 1), MANY)) for x in values]
-    bound += math.log(len(flat) + len(factors) + 1)
-    places = [*range(literals + len(nodes)), *_places(literals + len(nodes), derived, literals)]
-    a, b, c, d, e = (np.array(x, np.int32) for x in (places, sums, products, factors, models))
-    return Program(literals, len(nodes), places=a[literals:], sums=b, products=c, factors=a[d], models=e, bound=bound)
+    sums, products, factors = _flat(nodes)
+    lengths = np.diff(products)
+    # The derivatives have no more edges: of a product of k factors, k products of k factors, or a few for each.
+    edges = (
+        len(products) + len(factors) + int(np.maximum(lengths * (lengths + 1), 2 * lengths + 3).sum()) + 3 * literals
+    )
+    bound += math.log(edges)
+    places = np.arange(literals, literals + len(nodes), dtype=np.int32)
+    models = np.array([int(min(max(x, 1), MANY)) for x in values], np.int32)
+    return Program(literals, len(nodes), places, sums, products, factors, models, bound)
+
+
+def _flat(nodes: Sequence[Terms]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """The products of each node, the factors of each product, and all factors in a row."""
+    terms = [term for own in nodes for term in own]
+    sums, products = (np.array([0, *accumulate(map(len, rows))], np.int32) for rows in (nodes, terms))
+    return sums, products, np.array([f for term in terms for f in term], np.int32)
 
 
 def _sums_of_products(circuit: Circuit) -> list[Terms]:
@@ -226,9 +253,10 @@ class Kernel:
 
         Logarithms may be -inf: so are the roots of rows that are impossible, whose derivatives are 0.
         """
+        program = program.with_derivatives if slopes and mode != "best" else program
         roots = weights.new_empty(weights.shape[1])
         found = torch.empty(weights.shape, dtype=weights.dtype) if slopes else None
-        numbers = program.literals + program.nodes + (program.extra if slopes and mode != "best" else 0)
+        numbers = program.literals + program.nodes + program.extra
         outputs = (_at(roots), _at(found))
         self._run("evaluate", MODES[mode], program, numbers, len(program.factors), weights, outputs)
         return roots, found

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from doxa._cache import for_later
 from doxa.errors import ConfigError, ProblemError
 from doxa.exact.circuits._circuit import AND, OR, Circuit
 from doxa.exact.circuits._kernel import Kernel, Mode, Program, make_program, native_kernel
@@ -41,22 +44,49 @@ class Layer(NamedTuple):
     begins: Tensor  # and where those of each node begin
 
 
-@dataclass(frozen=True, eq=False)
-class Layers:
-    """A circuit ready to be evaluated, in log space or with plain (``real``) numbers."""
+class Order(NamedTuple):
+    """The nodes of a circuit by layer."""
 
-    circuit: Circuit
-    real: bool
     layers: tuple[Layer, ...]
     above: Tensor  # where the derivatives of the literals come from
     begins: Tensor
-    nodes: int
-    shares: int
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """A circuit to be evaluated, in log space or with plain (``real``) numbers.
+
+    It is arranged for whoever evaluates it first: in layers for torch, as a program for the kernel.
+    """
+
+    circuit: Circuit
+    real: bool
+
+    @cached_property
+    def nodes(self) -> int:
+        """How many there are when large joins have become trees."""
+        return self.circuit.literals + len(self.circuit) + int((self._pairs - 1).clip(min=0).sum())
+
+    @cached_property
+    def shares(self) -> int:
+        """How many derivatives joins pass on: two each."""
+        return 2 * int(self._pairs.sum())
+
+    @property
+    def _pairs(self) -> NDArray[np.int64]:
+        """How many joins of two children each node becomes."""
+        own = self.circuit.kinds == (AND if self.real else OR)
+        return np.where(own, np.diff(self.circuit.offsets) - 1, 0).clip(min=0)
 
     @property
     def entries(self) -> int:
         """Numbers held for each row."""
         return 2 * self.nodes + self.shares
+
+    @cached_property
+    def order(self) -> Order:
+        """The circuit as torch takes it."""
+        return for_later(partial(_order, self.circuit, self.real))
 
     @cached_property
     def program(self) -> Program:
@@ -68,7 +98,7 @@ class Layers:
         values = weights.new_empty(self.nodes, weights.shape[1])
         values[: self.circuit.literals] = weights
         join = torch.mul if self.real else torch.maximum if reduce.mode == "best" else torch.logaddexp
-        for layer in self.layers:
+        for layer in self.order.layers:
             out = values[layer.first : layer.last]
             if layer.joins:
                 join(*(values.index_select(0, child) for child in layer.children), out=out)
@@ -80,7 +110,7 @@ class Layers:
         """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
         slopes = values.new_zeros(self.nodes + self.shares, values.shape[1])
         half = self.shares // 2
-        for layer in reversed(self.layers):
+        for layer in reversed(self.order.layers):
             out = slopes[layer.first : layer.last]
             if layer.last == self.nodes:  # the root, alone in its layer
                 out.copy_(grad)
@@ -98,12 +128,12 @@ class Layers:
                     share = _first_share(left, right, values[layer.first : layer.last], reduce)
                     torch.mul(out, share, out=first)
                     torch.sub(out, first, out=second)
-        return _sums(slopes, self.above, self.begins)
+        return _sums(slopes, self.order.above, self.order.begins)
 
     def plain_values(self, weights: Tensor) -> Tensor:
         """``values`` in operations that are differentiable any number of times; slower."""
         values = weights
-        for layer in self.layers:
+        for layer in self.order.layers:
             if layer.joins:
                 pair = torch.stack([values.index_select(0, child) for child in layer.children])
                 out = pair.prod(0) if self.real else pair.logsumexp(0)
@@ -116,7 +146,7 @@ class Layers:
     def plain_derivatives(self, values: Tensor, grad: Tensor) -> Tensor:
         """``derivatives`` in operations that are differentiable any number of times; slower."""
         slopes = torch.cat([values.new_zeros(self.nodes - 1, values.shape[1]), grad.unsqueeze(0)])
-        for layer in reversed(self.layers):
+        for layer in reversed(self.order.layers):
             out = slopes[layer.first : layer.last]
             if not layer.joins:
                 slopes = slopes.index_add(0, layer.children, out.index_select(0, layer.nodes))
@@ -148,7 +178,14 @@ def _sums(x: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
 
 
 def make_layers(circuit: Circuit, *, real: bool = False, meter: Meter | None = None) -> Layers:
-    """Order the nodes of a circuit by layer."""
+    """A circuit to be evaluated; with a meter, its nodes are ordered at once."""
+    layers = Layers(circuit, real)
+    if meter is not None:
+        vars(layers)["order"] = _order(circuit, real, meter)
+    return layers
+
+
+def _order(circuit: Circuit, real: bool, meter: Meter | None = None) -> Order:
     literals, joined = circuit.literals, AND if real else OR
     kinds, arguments, level = [], [], [0] * literals
     number = list(range(literals))  # of each node of the circuit in what follows
@@ -190,7 +227,7 @@ def make_layers(circuit: Circuit, *, real: bool = False, meter: Meter | None = N
         seen += len(listed) * (kind == joined)
         first += len(listed)
     layers = tuple(Layer(*parts, *_bag(above[parts[1] : parts[2]])) for parts in found)
-    return Layers(circuit, real, layers, *_bag(above[:literals]), nodes, 2 * joins)
+    return Order(layers, *_bag(above[:literals]))
 
 
 def _bag(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

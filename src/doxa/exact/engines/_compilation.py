@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from doxa._cache import Lock
+from doxa._cache import Lock, for_later
 from doxa._native import cache_directory
 from doxa.errors import ConfigError
 from doxa.exact.circuits._circuit import Circuit
@@ -169,6 +172,23 @@ class Compilation(ExactReasoner):
         return torch.cat([*parts, weights[0].new_zeros(len(weights[0]), 1)], 1).T
 
 
+class _World(NamedTuple):
+    """Where the kernel finds a world among the literals, and the other way round."""
+
+    literals: Tensor  # of each place of the world; one more than there are, where it has none
+    complete: bool  # whether each has one
+    certain: Tensor  # the places that every world has
+    places: NDArray[np.int32]  # the variable and the value of each literal
+
+    @classmethod
+    def of(cls, sources: Tensor, always: Tensor, width: int, domain: int) -> _World:
+        own = (sources < width * domain).nonzero().squeeze(1)  # no two literals have the same place
+        literals = torch.full((width * domain,), len(sources)).index_copy(0, sources[own], own)
+        places = np.full((2, len(sources)), -1, np.int32)
+        places[:, own] = np.divmod(sources[own].numpy(), domain)
+        return cls(literals, len(own) == len(literals), always[always < len(literals)], places)
+
+
 class Compiled(nn.Module):
     """A circuit with the places of its weights, the first of which are those of a world: ``shape`` (W, D)."""
 
@@ -186,18 +206,16 @@ class Compiled(nn.Module):
     ) -> None:
         super().__init__()
         circuit = find_circuit(encoding, meter, backend, cache, native=kernel is not None)
-        self.layers = make_layers(circuit, meter=meter)
+        # With a kernel, layers are for torch where that cannot evaluate; few ask for them.
+        self.layers = make_layers(circuit, meter=meter if kernel is None else None)
         self.kernel = kernel
         self.register_buffer("sources", encoding.sources, persistent=False)
         self.register_buffer("always", torch.tensor(encoding.always, dtype=torch.int64), persistent=False)
-        # For the kernel: the literal of each place of the world, or one more; the variable and value of each literal.
-        (width, domain), literals = shape, len(encoding.sources)
-        own = (encoding.sources < width * domain).nonzero().squeeze(1)  # no two literals have the same place
-        self._literals = torch.full((width * domain,), literals).index_copy(0, encoding.sources[own], own)
-        self._complete = len(own) == len(self._literals)
-        self._certain = self.always[self.always < len(self._literals)]
-        self._places = np.full((2, literals), -1, np.int32)
-        self._places[:, own] = np.divmod(encoding.sources[own].numpy(), domain)
+        self._shape = shape
+
+    @cached_property
+    def _world(self) -> _World:
+        return for_later(partial(_World.of, self.sources.cpu(), self.always.cpu(), *self._shape))
 
     def value(self, weights: Tensor, reduce: Reduce) -> Tensor:
         """The log-weight of the circuit, ``(R,)``, with the sum that ``reduce`` stands for."""
@@ -220,17 +238,18 @@ class Compiled(nn.Module):
         assert self.kernel is not None
         total, slopes = self.kernel.evaluate(self.layers.program, self._chosen(weights), slopes=True)
         assert slopes is not None
-        found = (slopes if self._complete else pad(slopes, (0, 0, 0, 1))).index_select(0, self._literals)
+        literals, complete, certain, _ = self._world
+        found = (slopes if complete else pad(slopes, (0, 0, 0, 1))).index_select(0, literals)
         if len(self.always):
             total = total + weights.index_select(0, self.always).sum(0)
-            found[self._certain] = (total > NEG_INF).to(found.dtype)
+            found[certain] = (total > NEG_INF).to(found.dtype)
         return found.reshape(*rows.shape[1:], len(rows)).permute(2, 0, 1), total
 
     def best(self, weights: Tensor, variables: int, k: int) -> tuple[Tensor, Tensor]:
         """The k best worlds ``(R, k, variables)``, and ``value``."""
         assert self.kernel is not None
         literals = self._chosen(weights)
-        worlds = self.kernel.best(self.layers.program, literals, k, variables, self._places)[0]
+        worlds = self.kernel.best(self.layers.program, literals, k, variables, self._world.places)[0]
         if len(self.always):  # what every world has may be impossible
             never = weights.index_select(0, self.always).amin(0) == NEG_INF
             worlds.masked_fill_(never[:, None, None], -1)

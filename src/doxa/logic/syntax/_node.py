@@ -81,11 +81,11 @@ _set_label, _set_children, _set_hint, _set_hash = [
 def below(roots: Iterable[N], parts: Callable[[N], Sequence[N]] = attrgetter("children")) -> Iterator[N]:
     """Every distinct node object below the roots, or the ``parts`` of it that count, children first, each once."""
     done: set[int] = set()
-    stack: list[N | None] = [*reversed(list(roots))]
+    stack: list[Any] = [*reversed(list(roots))]
     while stack:
         node = stack.pop()
         if node is None:  # all below the next one are done
-            node = cast(N, stack.pop())
+            node = stack.pop()
         elif id(node) in done:
             continue
         elif children := parts(node):

@@ -29,6 +29,8 @@ def atoms_of(*formulas_: Expr) -> tuple[Expr, ...]:
 def parts(node: Expr) -> tuple[Expr, ...]:
     """The subformulas directly below a node: none below an atom, guard and body below a quantifier."""
     kind = type(node)
+    if kind is And or kind is Or:
+        return node.children
     if kind is Call or kind is Compare or kind is Aggregate:
         return ()
     if isinstance(node, Quantifier):
@@ -70,6 +72,7 @@ class Builder:
         self._leaves: dict[Expr, Expr] = {}
         self._nodes: dict[tuple[Any, ...], Expr] = {}
         self._flat = False
+        self._flattened: set[int] = set()
         self.nested = False
         """Whether a conjunction was put below a conjunction, or a disjunction below a disjunction."""
         self.negated = False
@@ -196,13 +199,17 @@ class Builder:
 
         def flat_parts(node: Expr) -> Sequence[Expr]:
             if id(node) not in merged:
-                merged[id(node)] = _merged(node) if type(node) is And or type(node) is Or else parts(node)
+                done = id(node) in self._flattened
+                both = type(node) is And or type(node) is Or
+                merged[id(node)] = () if done else _merged(node) if both else parts(node)
             return merged[id(node)]
 
         value: dict[int, Expr] = {}
         for node in below([root], flat_parts):
-            value[id(node)] = self.rebuild(node, [value[id(c)] for c in merged[id(node)]])
+            done = id(node) in self._flattened
+            value[id(node)] = node if done else self.rebuild(node, [value[id(c)] for c in merged[id(node)]])
         self._flat = False
+        self._flattened.update(map(id, value.values()))
         return value[id(root)]
 
     def _opposite(self, a: Expr, b: Expr) -> bool:

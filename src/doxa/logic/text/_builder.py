@@ -87,7 +87,8 @@ class Builder:
 
     def method(self, alias: str) -> Callable[..., Any]:
         """What the parser calls for a rule."""
-        return cast(Callable[..., Any], getattr(self, alias))
+        found: Callable[..., Any] = getattr(self, alias)
+        return found
 
     # -- statements -------------------------------------------------------------------------------------------------
 

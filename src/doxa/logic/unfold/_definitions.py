@@ -10,6 +10,7 @@ models. Values of functions follow from values that are there already, so a valu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import is_
 from typing import Any, Protocol
 
 from doxa.errors import KnowledgeError
@@ -47,6 +48,8 @@ class Definer:
         self._definitions, self._evaluator = definitions, evaluator
         self._stratum = {name: stratum for stratum in strata(definitions) for name in stratum.names}
         self._found: dict[Key, Any] = {}
+        self._solved: dict[Key, tuple[Least, Expr]] = {}
+        """Atoms whose solution nobody has asked for yet: who has it, and under which name."""
         self._running: dict[Key, None] = {}
         self._open: dict[tuple[str, ...], dict[Key, Expr]] = {}
         """Of each stratum that is being completed: its atoms so far, and what stands for them meanwhile."""
@@ -85,6 +88,8 @@ class Definer:
         key, stratum = (name, args), self._stratum[name]
         if key in self._found:
             return self._found[key]
+        if key in self._solved:
+            return self._solution(key)
         function = self._definitions[name][0].label[1] is not None
         if self._kept is not None and not function:
             return self._kept.setdefault(key, self._build.share(Call(name, tuple([_term(a) for a in args]))))
@@ -111,9 +116,15 @@ class Definer:
             for atom in list(known)[len(bodies) :]:
                 bodies[known[atom]] = yield self._clauses(atom, own)
         del self._open[stratum.names]
-        solved = least(bodies, self._build, self.spend)
-        self._found.update({atom: solved[stands] for atom, stands in known.items()})
-        return self._found[key]
+        solved = Least(bodies, self._build, self.spend)
+        self._solved.update({atom: (solved, stands) for atom, stands in known.items()})
+        return self._solution(key)
+
+    def _solution(self, key: Key) -> Expr:
+        """The least solution for an atom of a stratum that is complete."""
+        solved, stands = self._solved.pop(key)
+        found = self._found[key] = solved[stands]
+        return found
 
     def _clauses(self, key: Key, own: dict[Define, Any], only: Sequence[Expr] | None = None) -> Task:
         """Of a predicate, where any clause holds; of a function, the value of the first clause whose guard does."""
@@ -159,46 +170,75 @@ class Definer:
 Spend = Callable[[int], None]
 
 
-def least(bodies: Mapping[Expr, Expr], build: Builder, spend: Spend = lambda _: None) -> dict[Expr, Expr]:
+class Least:
     """The least solution of monotone equations ``atom = body`` over the same atoms, as formulas without them.
 
-    ``spend`` is told what it takes, in entries, again and again: the place to stop.
+    All atoms are eliminated at once, the first one last, for whom nothing is then left to put in: it should be the one
+    that is asked about. Other solutions are put together when they are asked for. ``spend`` is told what it takes, in
+    entries, again and again: the place to stop.
 
     >>> from doxa.logic import propositions
     >>> p, q, a, b = propositions("p q a b")
     >>> build = Builder()
     >>> p, q, a, b = [build.share(x) for x in (p, q, a, b)]
     >>> bodies = {p: build.join(Or, (a, q)), q: build.join(And, (b, p))}
-    >>> print(least(bodies, build)[q])
+    >>> print(Least(bodies, build)[q])
     b & a
     """
-    index = {id(atom): i for i, atom in enumerate(bodies)}
-    current = list(bodies.values())
-    uses = [_mentioned(body, index) for body in current]
-    solved: dict[int, Expr] = {}
-    atoms = list(bodies)
-    for group in components({i: sorted(u) for i, u in enumerate(uses)}):
+
+    def __init__(self, bodies: Mapping[Expr, Expr], build: Builder, spend: Spend = lambda _: None) -> None:
+        self._build, self._spend = build, spend
+        self._atoms = list(bodies)
+        self._index = {id(atom): i for i, atom in enumerate(bodies)}
+        self._bodies = list(bodies.values())
+        self._uses = [_mentioned(body, self._index) for body in self._bodies]
+        """Of each atom, those in its equation: at last only those of its group that are eliminated after it."""
+        self._solved: dict[int, Expr] = {}
+        self._order: dict[int, list[int]] = {}
+        """Of each atom, the group that depends on itself, in the order in which it was eliminated."""
+        for group in components({i: sorted(u) for i, u in enumerate(self._uses)}):
+            self._eliminate(group)
+
+    def __getitem__(self, atom: Expr) -> Expr:
+        return self._build.flatten(self._solution(self._index[id(atom)]))
+
+    def _replaced(self, i: int, new: Mapping[int, Expr]) -> Expr:
+        return replaced(self._bodies[i], {id(self._atoms[j]): by for j, by in new.items()}, self._build, self._spend)
+
+    def _eliminate(self, group: Sequence[int]) -> None:
+        """Atoms that depend on each other, and on solved ones."""
+        bodies, uses = self._bodies, self._uses
         for i in group:
-            earlier = uses[i] & solved.keys()
-            current[i] = replaced(current[i], {id(atoms[j]): solved[j] for j in earlier}, build, spend)
+            earlier = uses[i] & self._order.keys()
+            bodies[i] = self._replaced(i, {j: self._solution(j) for j in earlier})
             uses[i] -= earlier
         left = set(group)
         order: list[int] = []
         while left:
             users = {i: sum([i in uses[j] for j in left]) for i in left} if len(left) > 1 else dict.fromkeys(left, 0)
-            i = min(left, key=lambda i: (users[i] * len(uses[i]), i))
-            spend(len(left) ** 2 // LOOKUPS)
+            i = min(left, key=lambda i: (i == 0, users[i] * len(uses[i]), -i))
+            self._spend(len(left) ** 2 // LOOKUPS)
             left.remove(i)
             order.append(i)
-            current[i] = replaced(current[i], {id(atoms[i]): build.false}, build, spend)
-            uses[i].discard(i)
+            if i in uses[i]:
+                bodies[i] = self._replaced(i, {i: self._build.false})
+                uses[i].discard(i)
             for j in left:
                 if i in uses[j]:
-                    current[j] = replaced(current[j], {id(atoms[i]): current[i]}, build, spend)
+                    bodies[j] = self._replaced(j, {i: bodies[i]})
                     uses[j] = (uses[j] | uses[i]) - {i}
-        for i in reversed(order):
-            solved[i] = replaced(current[i], {id(atoms[j]): solved[j] for j in uses[i]}, build, spend)
-    return {atom: build.flatten(solved[i]) for i, atom in enumerate(atoms)}
+        self._order.update(dict.fromkeys(group, order))
+
+    def _solution(self, i: int) -> Expr:
+        needed, solved = {i}, self._solved
+        order = self._order[i]
+        for j in order:
+            if j in needed and j not in solved:
+                needed |= self._uses[j]
+        for j in reversed(order):
+            if j in needed and j not in solved:
+                solved[j] = self._replaced(j, {k: solved[k] for k in self._uses[j]})
+        return solved[i]
 
 
 def _mentioned(body: Expr, index: Mapping[int, int]) -> set[int]:
@@ -211,8 +251,14 @@ def replaced(body: Expr, new: Mapping[int, Expr], build: Builder, spend: Spend =
         return body
     value: dict[int, Expr] = {}
     for node in below([body], parts):
-        inside = [value[id(c)] for c in parts(node)]
-        value[id(node)] = new.get(id(node), node) if not inside else build.rebuild(node, inside)
+        inside = parts(node)
+        changed = [value[id(c)] for c in inside]
+        if not inside:
+            value[id(node)] = new.get(id(node), node)
+        elif all(map(is_, changed, inside)):
+            value[id(node)] = node
+        else:
+            value[id(node)] = build.rebuild(node, changed)
     spend(1 + len(value) // NODES)
     return value[id(body)]
 

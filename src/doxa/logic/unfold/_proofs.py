@@ -24,7 +24,7 @@ from doxa.logic.syntax._node import drive
 from doxa.logic.syntax._simplify import Builder
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
 from doxa.logic.text._parser import parse_formula
-from doxa.logic.unfold._definitions import Spend, least, replaced
+from doxa.logic.unfold._definitions import Least, Spend, replaced
 from doxa.logic.unfold._domains import ENTRIES, Clock, Domains
 from doxa.logic.unfold._propositional import Propositions
 
@@ -368,5 +368,6 @@ def _stratified(bodies: Mapping[Expr, Expr], kb: KnowledgeBase, build: Builder, 
     for stratum in strata(kb.signature.definitions):
         own = {a: b for a, b in bodies.items() if isinstance(a, Call) and a.name in stratum.names}
         below = {id(a): s for a, s in solved.items()}
-        solved |= least({a: replaced(b, below, build, spend) for a, b in own.items()}, build, spend)
+        found = Least({a: replaced(b, below, build, spend) for a, b in own.items()}, build, spend)
+        solved |= {a: found[a] for a in own}
     return solved

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Aggregate, Binder, Group, Let, Quantifier, free_variables
 from doxa.logic.syntax._define import Define, Definitions
 from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._simplify import Builder
-from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, postorder
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Implies, Index, Name, Number, Or, postorder
 from doxa.logic.unfold._definitions import Definer
 
 Scope = dict[str, Any]
@@ -41,6 +41,8 @@ class Formulas(Protocol):
 
     _build: Builder
     definitions: Definitions
+    skips: bool = False
+    """Whether what cannot matter any more is passed over: the rest of a conjunction one part of which is false."""
 
     def __init__(self, definitions: Definitions | None = None) -> None:
         self._build = Builder()
@@ -97,6 +99,14 @@ class Formulas(Protocol):
         return self._build.flatten(self._build.join(And, truths))
 
 
+class Jump(NamedTuple):
+    """If a step of an evaluation has this truth value, a later one has that, whatever the steps between."""
+
+    here: Expr
+    step: int
+    there: Expr
+
+
 class _Code:
     """A subformula made ready: the variables it mentions, the steps of its evaluation, and the results so far."""
 
@@ -105,7 +115,22 @@ class _Code:
         self.free = tuple(sorted(free))
         self.steps: list[tuple[Expr, _Code | list[int]]] | None = None
         """Nodes with the places of their children among the steps, or the code of a subformula of fewer variables."""
+        self.jumps: dict[int, Jump] = {}
+        self.waits: set[int] = set()
+        """The steps that ask for something that is defined."""
+        self.alone = False
+        """Whether its value is there at once: it waits for no other code and for nothing that is defined."""
         self.results: dict[tuple[Any, ...], Any] = {}
+
+    def after(self, at: int, results: list[Any]) -> int:
+        """The step after this one, the result of which is there."""
+        while (jump := self.jumps.get(at)) is not None:
+            found = results[at]
+            if found is not jump.here and (found.__class__ is not bool or found != jump.here.label):
+                break
+            at = jump.step
+            results[at] = jump.there
+        return at + 1
 
 
 class Unfolder:
@@ -168,6 +193,32 @@ class Unfolder:
                 stack.append((child, iter(child.children), []))
         return steps
 
+    def _jumps(self, steps: list[tuple[Expr, _Code | list[int]]]) -> dict[int, Jump]:
+        """From which steps others can be passed over."""
+        absorbing: dict[type[Expr], tuple[Expr, Expr]] = {
+            And: (self._build.false, self._build.false),
+            Or: (self._build.true, self._build.true),
+        }
+        last = list(range(len(steps)))  # where each result is needed for the last time
+        above: dict[int, Jump] = {}
+        for at, (node, below) in enumerate(steps):
+            if isinstance(below, list):
+                for place, child in enumerate(below):
+                    last[child] = at
+                    if type(node) in absorbing:
+                        here, there = absorbing[type(node)]
+                        above.setdefault(child, Jump(here, at, there))
+                    elif type(node) is Implies and place == 0:
+                        above.setdefault(child, Jump(self._build.false, at, self._build.true))
+        found: dict[int, Jump] = {}
+        for at, jump in above.items():
+            step, there, beyond = jump.step, jump.there, above.get(jump.step)
+            while beyond is not None and beyond.here is there:
+                step, there, beyond = beyond.step, beyond.there, above.get(beyond.step)
+            if at + 1 < step and max(last[at + 1 : step]) <= step:
+                found[at] = Jump(jump.here, step, there)
+        return found
+
     def _run(self, code: _Code, scope: Scope) -> Task:
         if isinstance(code.root, Quantifier):
             return self._quantified(code.root, (yield from self._cases(code, code.root, scope)))
@@ -178,19 +229,62 @@ class Unfolder:
             for name, value in zip(code.root.names, code.root.values, strict=True):
                 inner[name] = yield self._run(self._code(value), inner)
             return (yield self._run(self._code(code.root.body), inner))
+        results, at = self._begun(code, scope)
+        return results[-1] if at == len(results) else (yield from self._ended(code, scope, results, at))
+
+    def _begun(self, code: _Code, scope: Scope) -> tuple[list[Any], int]:
+        """The results of the first steps, and the first step that has to wait for other work; of no binder."""
         if code.steps is None:
-            code.steps = self._steps(code)
-        results: list[Any] = []
-        for node, below in code.steps:
+            self._prepare(code)
+        assert code.steps is not None
+        results: list[Any] = [None] * len(code.steps)
+        return results, self._advanced(code, scope, results, 0)
+
+    def _ended(self, code: _Code, scope: Scope, results: list[Any], at: int) -> Task:
+        """The last result, from a step that has to wait on."""
+        assert code.steps is not None
+        while at < len(results):
+            node, below = code.steps[at]
             if isinstance(below, _Code):
-                results.append((yield from self._once(below, scope)))
-            elif isinstance(node, Name):
-                results.append(self._named(node.name, scope))
-            elif self.definer is not None and isinstance(node, Call) and node.name in self.definer:
-                results.append((yield from self.definer.call(node, [results[i] for i in below])))
+                results[at] = yield from self._once(below, scope)
             else:
-                results.append(self._apply(node, [results[i] for i in below]))
+                assert self.definer is not None and isinstance(node, Call)
+                results[at] = yield from self.definer.call(node, [results[i] for i in below])
+            at = self._advanced(code, scope, results, code.after(at, results))
         return results[-1]
+
+    def _advanced(self, code: _Code, scope: Scope, results: list[Any], at: int) -> int:
+        """The next step that has to wait, with the results of those before it."""
+        steps, waits = code.steps or [], code.waits
+        while at < len(steps):
+            node, below = steps[at]
+            if isinstance(below, list):
+                if at in waits:
+                    return at
+                if node.__class__ is Name:
+                    results[at] = self._named(node.label, scope)
+                else:
+                    results[at] = self._apply(node, [results[i] for i in below])
+            else:
+                key = tuple([scope.get(name) for name in below.free])
+                if key not in below.results:
+                    if not below.alone:
+                        return at
+                    below.results[key] = self._begun(below, scope)[0][-1]
+                results[at] = below.results[key]
+            at = code.after(at, results) if at in code.jumps else at + 1
+        return at
+
+    def _prepare(self, code: _Code) -> None:
+        """Put the steps in order."""
+        code.steps = self._steps(code)
+        code.jumps = self._jumps(code.steps) if self.values.skips else {}
+        code.waits = {at for at, (node, _) in enumerate(code.steps) if self._is_defined(node)}
+        nested = any(isinstance(below, _Code) for _, below in code.steps)
+        code.alone = not nested and not code.waits and id(code.root) not in self._redrawn
+
+    def _is_defined(self, node: Expr) -> TypeGuard[Call]:
+        return self.definer is not None and type(node) is Call and node.name in self.definer
 
     def _evaluator(self, clause: Define) -> Callable[[Expr, Scope], Task]:
         """Evaluates expressions of a clause, whose variables and results are its own."""
@@ -200,10 +294,9 @@ class Unfolder:
         return lambda node, scope: inner._once(inner._code(node), scope)
 
     def _named(self, name: str, scope: Scope) -> Any:
-        for known in (scope, self._outer):
-            if name in known:
-                return known[name]
-        return self.values.name(name)
+        if name in scope:
+            return scope[name]
+        return self._outer[name] if name in self._outer else self.values.name(name)
 
     def _once(self, code: _Code, scope: Scope) -> Task:
         """The value of a subformula, from the last time its variables had these values if there was one."""
@@ -222,6 +315,7 @@ class Unfolder:
         body, guard = self._code(node.body), self._code(node.guard) if node.guard is not None else None
         # Instances differ in every variable, so a result is met again only if the body does not mention them all.
         again = not set(node.names) <= set(body.free)
+        stepwise = not isinstance(body.root, Binder | Let)
         cases: list[Case] = []
         levels: list[Iterator[Scope]] = [iter(({n: scope[n] for n in code.free if n in scope},))]
         while levels:
@@ -239,18 +333,23 @@ class Unfolder:
                     condition = values.truth(guard.root, (yield self._run(guard, inner)))
                     if condition is self._build.false:
                         continue
-                case = (yield from self._once(body, inner)) if again else (yield self._run(body, inner))
+                if again:
+                    case = yield from self._once(body, inner)
+                elif stepwise:
+                    results, at = self._begun(body, inner)
+                    case = results[-1] if at == len(results) else (yield self._ended(body, inner, results, at))
+                else:
+                    case = yield self._run(body, inner)
                 cases.append(Case(condition, case, inner))
         return cases
 
     def _quantified(self, node: Quantifier, cases: list[Case]) -> Expr:
         """All, some or so many of the cases."""
         build, universal = self._build, node.kind == "forall"
-        truths = []
-        for guard, value, _ in cases:
-            case = self.values.truth(node.body, value)
+        truths = [self.values.truth(node.body, value) for _, value, _ in cases]
+        if node.guard is not None:
             both = build.implies if universal else lambda a, b: build.join(And, (a, b))
-            truths.append(case if guard is None else both(guard, case))
+            truths = [both(guard, case) for (guard, _, _), case in zip(cases, truths, strict=True)]
         if node.count is not None:
             return build.count(node.kind, node.count, truths)
         return build.join(And if universal else Or, truths)
