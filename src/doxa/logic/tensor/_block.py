@@ -120,7 +120,10 @@ class Reducer:
 
     def beside(self, pieces: list[Any], dim: int) -> Any:
         """Results of pieces of an outer axis side by side."""
-        return torch.cat(pieces, dim)
+        if not isinstance(pieces[0], Open):
+            return torch.cat(pieces, dim)
+        states = zip(*[piece.state for piece in pieces], strict=True)
+        return Open(tuple([torch.cat(parts, dim) for parts in states]), pieces[0].instances)
 
     def leave_open(self) -> Accumulator | None:
         """Give :class:`Open` from now on, where finishing takes nothing but an accumulator: which one."""

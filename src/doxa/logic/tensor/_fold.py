@@ -86,12 +86,6 @@ class Finishing(Reducer):
         self.open = True
         return self.accumulator
 
-    def beside(self, pieces: list[Any], dim: int) -> Any:
-        if not self.open:
-            return torch.cat(pieces, dim)
-        states = zip(*[piece.state for piece in pieces], strict=True)
-        return Open(tuple([torch.cat(parts, dim) for parts in states]), pieces[0].instances)
-
     def finished(self, state: State, count: int | Tensor) -> Any:
         return Open(state, count) if self.open else self.accumulator.finish(state, count)
 
