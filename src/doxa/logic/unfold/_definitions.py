@@ -20,8 +20,6 @@ from doxa.logic.syntax._simplify import Builder, parts
 from doxa.logic.syntax._tree import And, Call, Expr, Name, Number, Or
 from doxa.logic.unfold._domains import ENTRIES, check_entries
 
-NODES = 8
-"""So many nodes of formulas are one entry."""
 LOOKUPS = 512
 """So many questions whether one atom uses another take as long as one entry."""
 Key = tuple[str, tuple[Any, ...]]
@@ -163,7 +161,7 @@ class Definer:
         """Count work against the limits, and look at the clock."""
         self._values.step()
         self._spent += entries
-        remedy = "ask about fewer objects, or raise entries"
+        remedy = "say with a known relation what can hold (where link(x, y)), ask about fewer objects, or raise entries"
         check_entries(self._spent, getattr(self._values, "_entries", ENTRIES), "unfolding definitions", remedy)
 
 
@@ -259,7 +257,7 @@ def replaced(body: Expr, new: Mapping[int, Expr], build: Builder, spend: Spend =
             value[id(node)] = node
         else:
             value[id(node)] = build.rebuild(node, changed)
-    spend(1 + len(value) // NODES)
+    spend(len(value))
     return value[id(body)]
 
 
