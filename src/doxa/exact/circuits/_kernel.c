@@ -134,22 +134,21 @@ INLINE void by_logs(const Task *t, const int w, int64_t begin, int64_t n, const 
         for (int j = 0; j < w; j++) s[l * w + j] = pick(odd[j], all(NAN), s[l * w + j]);
 }
 
-/* Raised weights, and what decides whether their sums of products can be trusted: Σ_v of the most negative and of the
- * most positive logarithm of a variable, where there are such. */
+/* Raised weights, and what decides whether their sums of products can be trusted: Σ_v of the most negative logarithm of
+ * a variable, where there is such, and the sum of the positive ones. */
 INLINE void raise(const Task *t, const int w, const int brief, int64_t begin, int64_t n, vec *v, vec *low, vec *high) {
     for (int64_t l = 0; l < t->program->literals; l += 2) {
-        vec *x = v + l * w, least, most;
+        vec *x = v + l * w, least;
         load(t, w, l, begin, n, x);
         load(t, w, l + 1, begin, n, x + w);
         for (int j = 0; j < w; j++) {
-            least = most = all(0.0);
+            least = all(0.0);
             for (int k = j; k < 2 * w; k += w) {
                 least = smaller(pick(x[k] < all(ZERO), all(0.0), x[k]), least);
-                most = pick(x[k] != x[k], x[k], larger(x[k], most)); /* what is not a number is not trusted */
-                x[k] = power(x[k], brief); /* nor what is too large for it */
+                high[j] += larger(all(0.0), x[k]); /* the second if one is not a number, which is not trusted */
+                x[k] = power(x[k], brief); /* nor is what is too large for it */
             }
             low[j] += least;
-            high[j] += most;
         }
     }
 }

@@ -69,9 +69,9 @@ INLINE uint32_t equal(vec a, vec b) {
 /* e^x for x at most 709; 0 below -708. For numbers that came in single precision a brief series will do: 1e-11. */
 INLINE vec power(vec x, const int brief) {
     const vec shift = all(6755399441055744.0); /* 1.5 * 2^52: adding it rounds, and the low bits are the integer */
-    vec y = larger(x, all(-708.0));
-    vec shifted = y * all(1.4426950408889634) + shift, n = shifted - shift;
-    vec r = (y - n * all(6.93145751953125e-1)) - n * all(1.42860682030941723212e-6);
+    vec shifted = x * all(1.4426950408889634) + shift, n = shifted - shift;
+    vec r = brief ? x - n * all(6.931471805599453e-1)
+                  : (x - n * all(6.93145751953125e-1)) - n * all(1.42860682030941723212e-6);
     vec p = all(1.0 / 362880.0);
     if (!brief) p = (((all(1.0 / 6227020800.0) * r + all(1.0 / 479001600.0)) * r + all(1.0 / 39916800.0)) * r
                      + all(1.0 / 3628800.0)) * r + p;
