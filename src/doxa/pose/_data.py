@@ -30,8 +30,7 @@ FEW = 1 << 12
 """Tables of so many entries are read as a whole."""
 Told = Tensor | tuple[tuple[Block, ...], Tensor | None]
 """What a symbol is told of an argument: numbers, indices, or the features of objects: where these are, and which of
-them, one after the other; None for all.
-"""
+them, one after the other; None for all."""
 
 
 class Lookup(NamedTuple):
