@@ -219,7 +219,7 @@ def test_limits_hold() -> None:
     with pytest.raises(BudgetError):
         ground(parse(text, warn=False), entries=20_000)
     text = "sort P = 0..29\npred e(P, P)\ndefine p(x, y: P) := e(x, y) | exists z: P. e(x, z) & p(z, y)\n[q] p(0, 29)"
-    with pytest.raises(BudgetError, match="unfolding definitions takes .* say with a known relation what can hold"):
+    with pytest.raises(BudgetError, match=r"unfolding definitions takes .* say with a known relation what can hold"):
         ground(parse(text, warn=False), entries=100_000)
     kb = parse("sort N; pred e(N, N); define p(x, y: N) := e(x, y)\n[q] forall x, y: N. p(x, y)", warn=False)
     with pytest.raises(BudgetError, match="a table of 5000 x 5000"):
