@@ -164,13 +164,17 @@ def check_unbiased(
         return cost(z, theta) if count > 1 else cost(z)
 
     order = int(min(used.order_for(make(at)), 3)) if order is None else order
+    joins = getattr(used, "joins", False)
+    if not joins and _mixes(lambda z: with_theta(z, at), make(at)):
+        reason = (
+            "the cost mixes samples: what one of them costs depends on the others; make it a function of each alone"
+        )
+        return Verdict(used.describe(), "undecided", reason=reason)
 
     def model(tape: Tape, theta: Tensor) -> None:
         z = tape.sample(make(theta), used)
         found = with_theta(z, theta)
         tape.cost(found.double())  # so that no digit is lost besides those of the cost itself
-
-    joins = getattr(used, "joins", False)
 
     def summed(theta: Tensor) -> Tensor:
         if not joins:
@@ -451,6 +455,21 @@ class _Case:
             error = float(drawn.std()) / replicates**0.5
             off = _units(float(drawn.mean()), mean, Z * error + 5 * reach + 1e-9)
             return max(off, _units(total, 1.0, TOLERANCE))
+
+
+def _mixes(cost: Callable[[Tensor], Tensor], distribution: Distribution) -> bool:
+    """Does the cost of samples change with which others there are? Not said of a cost that cannot be asked."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            z = distribution.sample(torch.Size([64]))
+            whole, again, *parts = [cost(part).double() for part in (z, z, z[:23], z[23:])]
+            if not torch.equal(whole, again):  # it is random
+                return False
+            wanted = [whole[:23], whole[23:]] if whole.dim() and len(whole) == 64 else [whole, whole]
+            slack = 1e-3 * float(whole.max() - whole.min()) + 1e-4 * float(whole.abs().max())
+            return any(float((a - b).abs().max()) > slack for a, b in zip(parts, wanted, strict=True))
+        except Exception:  # whatever is wrong with it is told by the check itself
+            return False
 
 
 def _units(estimate: float, truth: float, limit: float) -> float:
