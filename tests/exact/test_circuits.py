@@ -222,15 +222,6 @@ def test_bad_nnf_files(tmp_path: Path, text: str, message: str) -> None:
         read_nnf(tmp_path / "x.nnf")
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path / "x.nnf", "No such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(DataError, match=f"^cannot read '.*': {reason}.*; wanted a .nnf file"):
-            read_nnf(path)
-    (tmp_path / "y.nnf").write_bytes(b"\xff\x00")
-    with pytest.raises(DataError, match="first line is not"):
-        read_nnf(tmp_path / "y.nnf")
-
-
 def test_sudoku_has_288_solutions() -> None:
     assert compile_cnf(sudoku()).count() == 288
 

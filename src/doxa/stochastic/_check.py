@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 
 from doxa._html import said
 from doxa.errors import ConfigError
-from doxa.stochastic._costs import TOLERANCE, CostScale, PlainTape
+from doxa.stochastic._costs import TOLERANCE, CostScale, PlainTape, mixes
 from doxa.stochastic._truth import TooMany, Truth, Unknown, WorldTape, derivatives, expectation, graph_derivatives
 from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.estimators._factors import broadcast, parameters_of, rebuilt
@@ -165,7 +165,7 @@ def check_unbiased(
 
     order = int(min(used.order_for(make(at)), 3)) if order is None else order
     joins = getattr(used, "joins", False)
-    if not joins and _mixes(lambda z: with_theta(z, at), make(at)):
+    if not joins and mixes(lambda z: with_theta(z, at), make(at)):
         reason = (
             "the cost mixes samples: what one of them costs depends on the others; make it a function of each alone"
         )
@@ -455,21 +455,6 @@ class _Case:
             error = float(drawn.std()) / replicates**0.5
             off = _units(float(drawn.mean()), mean, Z * error + 5 * reach + 1e-9)
             return max(off, _units(total, 1.0, TOLERANCE))
-
-
-def _mixes(cost: Callable[[Tensor], Tensor], distribution: Distribution) -> bool:
-    """Does the cost of samples change with which others there are? Not said of a cost that cannot be asked."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        try:
-            z = distribution.sample(torch.Size([64]))
-            whole, again, *parts = [cost(part).double() for part in (z, z, z[:23], z[23:])]
-            if not torch.equal(whole, again):  # it is random
-                return False
-            wanted = [whole[:23], whole[23:]] if whole.dim() and len(whole) == 64 else [whole, whole]
-            slack = 1e-3 * float(whole.max() - whole.min()) + 1e-4 * float(whole.abs().max())
-            return any(float((a - b).abs().max()) > slack for a, b in zip(parts, wanted, strict=True))
-        except Exception:  # whatever is wrong with it is told by the check itself
-            return False
 
 
 def _units(estimate: float, truth: float, limit: float) -> float:
