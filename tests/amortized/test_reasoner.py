@@ -179,6 +179,10 @@ def test_a_problem_carries_its_own_pruner() -> None:
         (lambda: engine(addition(1), impossible="never"), "expected 'raise'"),
         (lambda: engine(addition(1)).predict(Belief.uniform((10, 10)), method="both"), "'symbolic'"),
         (lambda: engine(addition(1)).explain(Belief.uniform((10, 10)), torch.tensor([0, 0]), k=0), "at least 1"),
+        (
+            lambda: engine(addition(1)).explain(Belief.uniform((10, 10)), torch.tensor([0, 0]), k=2.5),
+            "k is 2.5, expected at least 1, a whole number",
+        ),
         (lambda: engine(addition(1)).inference_loss(0), "at least 1"),
     ],
 )

@@ -176,6 +176,15 @@ def test_mistakes_end_with_one_message(arguments: list[str], message: str, tmp_p
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("text", ["", "p cnf 2 1\n1 -2 0\n", "hello"])
+def test_clauses_are_no_knowledge(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", str(tmp_path / "x.cnf")]) == 1
+    assert "there is no file" in capsys.readouterr().err
+    (tmp_path / "x.cnf").write_text(text)
+    assert main(["solve", str(tmp_path / "x.cnf")]) == 1
+    assert "read_dimacs" in capsys.readouterr().err
+
+
 def test_help_has_examples() -> None:
     for command in ("check", "show", "solve"):
         printed = doxa(command, "--help").stdout

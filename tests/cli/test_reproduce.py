@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,29 @@ def test_the_configurations_of_one_experiment(capsys: pytest.CaptureFixture[str]
     assert main(["reproduce", "addition", "--reasoner", "amortized", "-N", "15", "--model", "mlp", "--list"]) == 0
     shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert shown == [f"amortized/mlp-{variant}-n-15" for variant in ("predict", "explain", "prune", "no-prior")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["reproduce", "countng"], "there is no experiment 'countng'; did you mean 'counting'?"),
+        (["reproduce", "qqqq", "--show"], "there is no experiment 'qqqq'; there are same, "),
+        (["sovle", "x.doxa"], "there is no command 'sovle'; did you mean 'solve'?"),
+    ],
+)
+def test_a_name_that_is_none(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_showing_what_is_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show = ["reproduce", "counting", "--show", "--out", str(tmp_path)]
+    assert main(show) == 0
+    assert f"there are no results in {tmp_path / 'counting'}; without --show" in capsys.readouterr().err
+    run = tmp_path / "counting" / "3-sat" / "graph" / "1000-steps" / "seed-0"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    assert main(show) == 0
+    assert f"1 run begun and not done, such as {run}; without --show" in capsys.readouterr().err

@@ -175,6 +175,9 @@ def test_on_another_device() -> None:
         (((torch.arange(3),), 0), {}, r"batch_size is 0, expected a whole number of 1 or more"),
         (((torch.arange(3),), 2.0), {}, r"batch_size is 2.0, expected a whole number"),
         (((torch.arange(3),), 2), {"seed": -1}, r"seed is -1, expected 0"),
+        (((torch.arange(3),), 2), {"seed": "1"}, r"seed is '1', expected 0 .*, a whole number"),
+        (((torch.arange(3),), 2), {"seed": 1.5}, r"seed is 1.5, expected 0"),
+        (((torch.arange(3),), 2), {"seed": True}, r"seed is True, expected 0"),
         (((torch.arange(3),), 2), {"seed": 1, "generator": torch.Generator()}, r"give one of them"),
     ],
 )

@@ -59,8 +59,41 @@ def test_nothing_is_kept_from_epoch_to_epoch(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_of_rows_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"path of a \.npy file, got a ndarray"):
+        Mapped(np.arange(3))  # type: ignore[arg-type]
+    (tmp_path / "empty.npy").write_bytes(b"")
+    np.savez(tmp_path / "several.npz", x=np.arange(3))
+    np.save(tmp_path / "objects.npy", np.array([{}, None]), allow_pickle=True)
+    for name in ("empty.npy", "several.npz", "objects.npy"):
+        with pytest.raises(DataError, match="can be mapped") as caught:
+            Mapped(tmp_path / name)
+        assert "allow_pickle" not in str(caught.value)
+    for kind in ("<U3", "datetime64[s]", [("a", int)]):
+        np.save(tmp_path / "other.npy", np.zeros(3, kind))
+        with pytest.raises(DataError, match="expected numbers or bools"):
+            Mapped(tmp_path / "other.npy")
     with pytest.raises(DataError, match="can be mapped"):
         Mapped(tmp_path / "missing.npy")
     np.save(tmp_path / "one.npy", np.array(3))
     with pytest.raises(DataError, match="no rows"):
         Mapped(tmp_path / "one.npy")
+
+
+def test_numbers_of_the_other_byte_order_are_the_same_numbers(tmp_path: Path) -> None:
+    for order in "<>":
+        np.save(tmp_path / "x.npy", np.arange(3, dtype=f"{order}i4"))
+        assert Mapped(tmp_path / "x.npy")[:].tolist() == [0, 1, 2]
+
+
+def test_rows_that_are_not_there_are_told(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6).reshape(3, 2))
+    column = Mapped(tmp_path / "x.npy")
+    assert [row.tolist() for row in column] == [[0, 1], [2, 3], [4, 5]]
+    assert column[-1].tolist() == column[torch.tensor([False, False, True])][0].tolist() == [4, 5]
+    wrong: list[Any] = [3, -4, 1.5, "x", None, True, (0, 0), torch.tensor([-4]), torch.tensor([0.0]), slice("a", "b")]
+    for rows in [*wrong, torch.tensor([True, False])]:
+        with pytest.raises(DataError, match="which has 3; expected whole numbers from -3 to 2"):
+            column[rows]
+    (tmp_path / "x.npy").unlink()
+    with pytest.raises(DataError, match="can be mapped"):
+        column[0]

@@ -8,11 +8,12 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from doxa.errors import BudgetError
-from doxa.exact.circuits import Circuit, compile_cnf, exactly_one
+from doxa.errors import BudgetError, DataError
+from doxa.exact.circuits import Circuit, compile_cnf, exactly_one, read_nnf
 from doxa.exact.circuits._compiler import compile_with
 from doxa.exact.circuits._shrinking import shrink
 from doxa.logic import CNF
@@ -271,3 +272,12 @@ def test_shrinking_keeps_every_model_and_property() -> None:
         small = shrink(exactly_one(n), Meter(Budget(), ""))
         check(small, sum(1 << (1 << v) for v in range(n)))
         assert small.edges <= exactly_one(n).edges
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path / "x.nnf", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(DataError, match=rf"^cannot read '.*': {reason}.*; wanted a \.nnf file"):
+            read_nnf(path)
+    (tmp_path / "y.nnf").write_bytes(b"\xff\x00")
+    with pytest.raises(DataError, match="first line is not"):
+        read_nnf(tmp_path / "y.nnf")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -208,6 +209,16 @@ def test_clauses_and_atoms_by_name() -> None:
     assert constraint.true_atoms(constraint.world([b])) == (b,)
     with pytest.raises(KnowledgeError, match="lacks b and has c"):
         constraint.belief({a: torch.tensor(0.5), ATOMS[2]: torch.tensor(0.5)})
+    half = torch.tensor(0.5)
+    wrong: list[tuple[Any, str]] = [
+        ({"a": half, "b": half}, "the keys are atoms, not strings"),
+        ({a: half, b: "half"}, "the probability of b is a str, expected a number or a tensor"),
+        ({a: half, b: None}, "the probability of b is a NoneType"),
+        ([0.5, 0.5, 0.5], "a list came, expected a dict with one probability for each atom"),
+    ]
+    for probs, said in wrong:
+        with pytest.raises(KnowledgeError, match=said):
+            constraint.belief(probs)
     with pytest.raises(KnowledgeError, match=r"no atom c; it has a, b"):
         constraint.world([ATOMS[2]])
     with pytest.raises(KnowledgeError, match="auxiliary variables"):

@@ -103,6 +103,9 @@ def test_mistakes_are_named_with_their_line(text: str, message: str) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
+    for odd, said in (("", "an empty text came"), (None, "a NoneType came"), (b"p cnf 1 0\n", "a bytes came")):
+        with pytest.raises(DataError, match=f"{said}; wanted the path of a DIMACS file, or its text"):
+            read_dimacs(odd)  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"cannot read '.*none.cnf': No such file"):
         read_dimacs(tmp_path / "none.cnf")
 

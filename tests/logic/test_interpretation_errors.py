@@ -392,9 +392,25 @@ def test_ragged_lengths(entries: Any, lengths: Any, message: str) -> None:
         Ragged(entries, lengths)
 
 
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([torch.zeros(2, 3), torch.zeros(1, 4)], r"objects of one shape, got \(3,\) and \(4,\)"),
+        ([Ragged(torch.zeros(2), [2]), torch.zeros(1, 4)], r"objects of one shape, got \(\) and \(4,\)"),
+        ([torch.zeros(2), [1.0, 2.0]], r"takes tensors .*, got \[1.0, 2.0\] of type list"),
+        ([torch.tensor(1.0)], r"takes tensors .*, got a tensor of shape \(\)"),
+        (5, r"takes tensors .*, got 5 of type int"),
+    ],
+)
+def test_what_makes_no_ragged_is_told(parts: Any, message: str) -> None:
+    with pytest.raises(BindingError, match=message):
+        Ragged.cat(parts)
+
+
 def test_ragged_of_nothing() -> None:
     with pytest.raises(BindingError, match=r"needs at least one tensor"):
         Ragged.cat([])
+    assert Ragged.cat([torch.zeros(2, 3), torch.tensor([])]).lengths.tolist() == [2, 0]
     assert repr(Ragged(torch.zeros(0, 3), [0, 0])) == "Ragged(2 rows, 0 objects of shape (3,))"
 
 

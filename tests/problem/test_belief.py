@@ -159,6 +159,17 @@ def test_indexing_touches_the_batch_only() -> None:
         belief[0, 0, 0]
 
 
+def test_rows_that_are_not_there_are_told() -> None:
+    belief = Belief.uniform((2, 3), batch=(4,))
+    assert len(list(belief)) == 4, "an index beyond the rows ends a loop"  # type: ignore[call-overload]
+    for index in (4, -5, (0, 1), 1.5, "a", torch.tensor([7]), torch.tensor([True])):
+        with pytest.raises(ProblemError, match=r"does not index a batch of shape \(4,\)"):
+            belief[index]  # type: ignore[index]
+    for index in (0, slice(1), (0, 1)):
+        with pytest.raises(ProblemError, match=r"a belief without a batch: there is one row"):
+            Belief.uniform((2, 3))[index]
+
+
 def test_half_precision_is_raised_and_dtype_kept() -> None:
     assert Belief.from_logits(torch.zeros(1, 2, dtype=torch.bfloat16)).log_probs.dtype == torch.float32
     assert Belief.from_bernoulli(probs=torch.ones(1, dtype=torch.float16)).log_probs.dtype == torch.float32
@@ -188,7 +199,7 @@ def test_samples_follow_the_belief() -> None:
         (lambda: Belief([0.5, 0.5]), "log_probs is a list, expected a tensor"),  # type: ignore[arg-type]
         (lambda: Belief(torch.zeros(3)), r"shape \(3,\), expected \(\*batch, variables, values\)"),
         (lambda: Belief(torch.zeros(4, 0, 3)), "at least one variable and value"),
-        (lambda: Belief(torch.zeros(1, 2)), r"variable 0 in row \(\) are \[1.0, 1.0\], expected numbers that sum to 1"),
+        (lambda: Belief(torch.zeros(1, 2)), r"variable 0 are \[1.0, 1.0\], expected numbers that sum to 1"),
         (lambda: Belief(torch.full((1, 2), float("nan"))), r"are \[nan, nan\]"),
         (lambda: Belief(torch.tensor([[0.5, 0.5]]).log(), (1,)), r"must be -inf for values that do not exist.*\(1,\)"),
         (lambda: Belief(torch.zeros(1, 1), (2,)), r"sizes \(2,\) do not fit log_probs of shape \(1, 1\)"),
@@ -198,12 +209,12 @@ def test_samples_follow_the_belief() -> None:
         (lambda: Belief.from_logits([torch.zeros(4, 2), torch.zeros(3, 2)]), "one and the same batch"),
         (lambda: Belief.from_logits([torch.zeros(())]), "one and the same batch"),
         (lambda: Belief.from_logits([[0.0, 1.0]]), r"logits\[0\] is of list, expected a floating-point tensor"),
-        (lambda: Belief.from_logits(torch.tensor([[0.0, INF]])), r"logits of variable 0 in row \(\) are \[0.0, inf\]"),
+        (lambda: Belief.from_logits(torch.tensor([[0.0, INF]])), r"logits of variable 0 are \[0.0, inf\]"),
         (lambda: Belief.from_logits(torch.full((3, 2, 2), -INF)), r"in row \(0,\).*not all of them -inf"),
         (lambda: Belief.from_probs(torch.tensor([[[1.0, 0.0]], [[0.5, 0.6]]])), r"variable 0 in row \(1,\)"),
         (lambda: Belief.from_probs(torch.tensor([[1.5, -0.5]])), "from 0 to 1 that sum to 1"),
         (lambda: Belief.from_bernoulli(), "either probs or logits, exactly one"),
-        (lambda: Belief.from_bernoulli(probs=torch.tensor([0.5, 1.5])), r"variable 1 in row \(\) has 1.5"),
+        (lambda: Belief.from_bernoulli(probs=torch.tensor([0.5, 1.5])), "^variable 1 has 1.5"),
         (lambda: Belief.from_bernoulli(logits=torch.tensor([float("nan")])), "has nan, expected a number"),
         (lambda: Belief.uniform(()), "at least one variable"),
         (

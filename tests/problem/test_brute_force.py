@@ -398,6 +398,9 @@ def test_bad_queries() -> None:
     reasoner, belief = BruteForce(addition(1)), Belief.uniform((10, 10))
     with pytest.raises(ProblemError, match="k is 0, expected at least 1"):
         reasoner.explain(belief, torch.tensor([0, 0]), k=0)
+    for k in (2.5, "2", True, -1):
+        with pytest.raises(ProblemError, match=f"k is {k!r}, expected at least 1, a whole number"):
+            reasoner.explain(belief, torch.tensor([0, 0]), k=k)  # type: ignore[arg-type]
     with pytest.raises(ProblemError, match=r"returned shape \(2,\) for outputs of shape \(19, 2\)"):
         reasoner.expectation(belief, lambda y: y.double().sum(0))
     with pytest.raises(ProblemError, match=r"output\[1\] is 10"):

@@ -200,9 +200,10 @@ def test_misuse_is_explained() -> None:
         r"batch \(0,\)": lambda: Mixture(belief[:0], weights[:0]),
         r"log_weights has dtype torch.float32 and shape \(2,\)": lambda: Mixture(belief, weights[:2]),
         "log_weights is of dtype torch.int64": lambda: Mixture(belief, torch.zeros(3, dtype=torch.int64)),
-        r"weights of row \(\) are .* sum to 1": lambda: Mixture(belief, torch.zeros(3)),
-        "weights of row .* are .*nan": lambda: Mixture.from_logits(
-            torch.zeros(3, 2, 2), torch.tensor([math.nan, 0, 0])
+        "^the weights are .* sum to 1": lambda: Mixture(belief, torch.zeros(3)),
+        "^the weights are .*nan": lambda: Mixture.from_logits(torch.zeros(3, 2, 2), torch.tensor([math.nan, 0, 0])),
+        r"^the weights of row \(1,\) are": lambda: Mixture(
+            belief[None].expand(2, 3), torch.stack([weights, weights + 1])
         ),
         "not all of them -inf": lambda: Mixture.from_logits(torch.zeros(3, 2, 2), torch.full((3,), -math.inf)),
         "weights is of int": lambda: Mixture.from_logits(torch.zeros(3, 2, 2), 3),  # type: ignore[arg-type]

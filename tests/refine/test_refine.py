@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from doxa import fuzzy as fz
 from doxa.errors import ConfigError
 from doxa.logic import CNF, And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor, parse, propositions
 from doxa.logic.syntax._simplify import evaluate as classical
-from doxa.refine import Refine, refinement
+from doxa.refine import Hierarchy, Refine, exactly_one, refinement
 from doxa.refine._engine import COMBINATIONS
 
 A, B, C, D, E = propositions("a b c d e")
@@ -405,6 +406,24 @@ def test_explain_names_constants_and_negations() -> None:
     lines = dict(line.rsplit("  ", 1)[0].split("  ", 1) for line in text.splitlines()[1:])
     assert "a -> b & true" in lines and "true" in lines
     assert "0.2500  ->  1.0000" in text
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda f: Refine(f),
+        lambda f: Refine(f, steps=1),
+        lambda f: Refine(f, guarantee="sat"),
+        lambda f: exactly_one([A, B]),
+        lambda f: Hierarchy({"a": ["b"]}),
+    ],
+    ids=["converged", "steps", "sat", "exactly one", "hierarchy"],
+)
+def test_what_is_no_number_is_refused(layer: Callable[[Expr], torch.nn.Module]) -> None:
+    x = torch.tensor([[[0.5, 0.2], [0.5, torch.nan]], [[torch.nan, torch.nan], [1.0, 0.0]]])
+    with pytest.raises(ConfigError, match="the truth values are NaN in 2 of 4 rows"):
+        layer(A >> B)(x)
+    assert layer(A >> B)(x.nan_to_num(0.5)).isfinite().all()
 
 
 def test_errors_say_what_is_wanted() -> None:

@@ -567,6 +567,17 @@ def test_values_that_no_replicate_meets_are_no_bias(
     assert found.kind == "undecided", str(found)
 
 
+@pytest.mark.parametrize(
+    "cost", [lambda z: z - z.mean(0), lambda z: z.mean(), lambda z: z.softmax(0)], ids=["baseline", "mean", "softmax"]
+)
+@pytest.mark.parametrize("distribution", [Bernoulli(torch.tensor(0.3)), Normal(torch.tensor(0.3), torch.tensor(1.0))])
+def test_a_cost_that_mixes_samples_is_not_judged(cost: Callable[[Tensor], Tensor], distribution: Distribution) -> None:
+    verdict = check_unbiased(LeaveOneOut(4), distribution, cost, order=1, replicates=2000)
+    assert verdict.kind == "undecided" and "the cost mixes samples" in str(verdict)
+    alone = check_unbiased(LeaveOneOut(4), distribution, lambda z: z**2 - 0.3, order=1, replicates=2000)
+    assert "mixes" not in str(alone)
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_a_random_cost_is_not_judged(own: bool) -> None:
     generator = torch.Generator().manual_seed(0) if own else None

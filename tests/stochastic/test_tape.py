@@ -207,6 +207,23 @@ def test_wrong_shapes_are_explained() -> None:
         tape.surrogate(reduction="max")  # type: ignore[arg-type]
 
 
+def test_a_name_is_given_once() -> None:
+    tape = Tape()
+    tape.sample(Bernoulli(torch.tensor(0.5)), LeaveOneOut(2), name="coin")
+    tape.sample(Bernoulli(torch.tensor(0.5)), LeaveOneOut(2))
+    with pytest.raises(ConfigError, match="there is a node named 'coin' on this tape already"):
+        tape.sample(Bernoulli(torch.tensor(0.5)), LeaveOneOut(2), name="coin")
+
+
+def test_a_cost_that_is_no_number_is_named() -> None:
+    tape = Tape(batch_dims=1)
+    z = tape.sample(Bernoulli(logits=torch.zeros(4, requires_grad=True)), LeaveOneOut(3), name="coin")
+    tape.cost(z, name="fine")
+    tape.cost(torch.where(torch.arange(4) == 2, torch.nan, z), name="price")
+    with pytest.raises(ProblemError, match=r"the cost 'price' is NaN in 3 of 12 rows \(shape \(3, 4\)\)"):
+        tape.surrogate()
+
+
 def test_long_chains_need_no_recursion() -> None:
     theta = torch.tensor(0.1, requires_grad=True)
     tape = Tape(batch_dims=1)

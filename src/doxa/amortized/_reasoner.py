@@ -22,7 +22,7 @@ from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, BruteForce, Explanations, Impossible, Problem
 from doxa.problem._definition import random_values, values_of
 from doxa.problem._logspace import NEG_INF, logsumexp, without_autocast
-from doxa.problem._reasoner import Probabilistic
+from doxa.problem._reasoner import Probabilistic, how_many
 
 
 class AmortizedReasoner(Probabilistic):
@@ -311,8 +311,7 @@ class AmortizedReasoner(Probabilistic):
                 [ 8,  8],
                 [ 9,  9]])
         """
-        if k < 1:
-            raise ConfigError(f"k is {k}, expected at least 1")
+        k = how_many(k, ConfigError)
         self.model.require_explaining()
         self.problem.require(belief, output, given)
         width = max(k, self.beams if beams is None else beams)

@@ -182,6 +182,10 @@ def _diagnosed(files: tuple[Path, ...], seconds: float = 0.0) -> tuple[Knowledge
 
     if not files:
         raise ConfigError("no knowledge file is given; name at least one, such as rules.doxa")
+    for file in files:
+        if file.suffix in (".cnf", ".dimacs") and file.is_file():
+            remedy = f"in Python, doxa.logic.satisfiable(doxa.logic.read_dimacs({str(file)!r})) solves them"
+            raise ConfigError(f"{file} is named as a file of clauses (DIMACS) is, not of knowledge; {remedy}")
     whole = [file for file in files if _is_task(file) or (file / "run.json").is_file()]
     if whole and len(files) > 1:
         raise ConfigError(f"{whole[0]} has knowledge of its own; name it alone")

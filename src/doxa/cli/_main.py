@@ -170,7 +170,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         commands: Any = Union[tuple(map(_subcommand, COMMANDS))]  # noqa: UP007
         about = "Background knowledge for neural networks."
-        parse = partial(tyro.cli, commands, prog="doxa", description=about, config=(tyro.conf.FlagCreatePairsOff,))
+        parse = partial(
+            _parsed, tyro.cli, commands, prog="doxa", description=about, config=(tyro.conf.FlagCreatePairsOff,)
+        )
         given = list(sys.argv[1:] if arguments is None else arguments)
         if (shown := [*map(visible, given)]) != given:
             parse(args=shown)  # first, for what is wrong is repeated on the terminal
@@ -189,6 +191,31 @@ def run(arguments: Sequence[str] | None = None) -> int:
         message = "there is not enough memory for this; make the problem smaller"
     say(message, "red", stream=sys.stderr)
     return 1
+
+
+def _parsed(parse: Any, commands: Any, *, args: Sequence[str], **how: Any) -> Any:
+    """The command that the arguments name; below the report of what is wrong, the name that may have been meant."""
+    try:
+        return parse(commands, args=args, **how)
+    except SystemExit as error:
+        if error.code and (meant := _meant(*args[:2])):
+            say(meant, "red", stream=sys.stderr)
+        raise
+
+
+def _meant(command: str = "", experiment: str = "") -> str:
+    """Which command or experiment may have been meant by a name that is none; empty if both are known."""
+    from doxa.logic.syntax._diagnostics import did_you_mean
+    from doxa.reproduce._queue import EXPERIMENTS
+
+    kinds = {"command": (command, [c.__name__.lower() for c in COMMANDS])}
+    if command == "reproduce":
+        kinds["experiment"] = (experiment, [*(e.name for e in EXPERIMENTS), "all", "list"])
+    for kind, (name, known) in kinds.items():
+        if name and not name.startswith("-") and name not in known:
+            remedy = did_you_mean(name, known, f"there are {', '.join(known)}")
+            return f"there is no {kind} {visible(name)!r}; {remedy}"
+    return ""
 
 
 def _run(command: Any) -> int:

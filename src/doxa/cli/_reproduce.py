@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from doxa.cli._output import Command, say, say_json
+from doxa.cli._output import Command, plural, say, say_json
 from doxa.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -101,10 +101,21 @@ class Rerun(Command):
                 say_json(table.json())
             else:
                 table.show()
+            if self.show and (begun := _unfinished(self.out / experiment.name)):
+                runs = f"{plural(len(begun), 'run')} begun and not done, such as {begun[0]}"
+                say(f"{runs}; without --show they go on", "yellow", stream=sys.stderr)
+            elif self.show and not found:
+                none = f"there are no results in {self.out / experiment.name}"
+                say(f"{none}; without --show they are made", "yellow", stream=sys.stderr)
             if experiment.draw is not None:
                 for file in experiment.draw(found, self.out / experiment.name / "figures"):
                     say(f"figure: {file}")
         return 0
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    """The run folders below one that have no result yet."""
+    return [file.parent for file in sorted(folder.glob("**/run.json")) if not (file.parent / "result.json").is_file()]
 
 
 def _among(chosen: Entries, experiment: Experiment, patterns: Sequence[str]) -> Entries:

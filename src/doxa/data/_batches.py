@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import index
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -92,6 +93,17 @@ Batch = TypeVar("Batch", bound="tuple[Any, ...] | dict[str, Any]")
 _SEEDS = 2**63 - 1
 
 
+def _seed(given: Any, bits: int) -> int:
+    """A seed as a whole number; an error unless it is one, of so many bits."""
+    try:
+        seed = -1 if isinstance(given, bool) else index(given)
+    except TypeError:
+        seed = -1
+    if not 0 <= seed < 2**bits:
+        raise ConfigError(f"seed is {given!r}, expected 0 .. 2**{bits} - 1, a whole number")
+    return seed
+
+
 def split_indices(n: int, *sizes: int, seed: int) -> tuple[Tensor, ...]:
     """Shuffle 0..n-1 and cut the result into pieces of the given sizes, and the rest.
 
@@ -111,9 +123,7 @@ def split_indices(n: int, *sizes: int, seed: int) -> tuple[Tensor, ...]:
     """
     if n < 0 or min(sizes, default=0) < 0 or sum(sizes) > n:
         raise ConfigError(f"{n} indices cannot be cut into {sizes}: that asks for {sum(sizes)}, in pieces of 0 or more")
-    if not 0 <= seed < 2**32:
-        raise ConfigError(f"seed is {seed}, expected 0 .. 2**32 - 1")
-    order = np.random.RandomState(seed).permutation(n)
+    order = np.random.RandomState(_seed(seed, 32)).permutation(n)
     return torch.split(torch.from_numpy(order.astype(np.int64)), [*sizes, n - sum(sizes)])
 
 
@@ -166,14 +176,12 @@ class Batches(Generic[Batch]):
         if seed is None:
             device = generator.device if generator is not None else None
             seed = int(torch.randint(_SEEDS, (), generator=generator, device=device)) if shuffle else 0
-        if not 0 <= seed <= _SEEDS:
-            raise ConfigError(f"seed is {seed}, expected 0 .. 2**63 - 1")
         self._batch_size, self._shuffle, self._drop_last, self._endless = batch_size, shuffle, drop_last, endless
         self._batches = self._rows // batch_size if drop_last else -(-self._rows // batch_size)
         if not self._batches:
             remedy = "lower batch_size or leave drop_last off" if self._rows else "is the selection empty?"
             raise DataError(f"{self._rows} rows make no batch of {batch_size}: {remedy}")
-        self._seed, self._epoch, self._batch = seed, 0, 0
+        self._seed, self._epoch, self._batch = _seed(seed, 63), 0, 0
         self._order: tuple[Tensor, ...] = ()  # the rows of every batch of this epoch; made when first needed
 
     @property

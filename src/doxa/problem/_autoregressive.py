@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
-from doxa.problem._belief import Belief, Index, batch_key
+from doxa.problem._belief import Belief, Index, take
 from doxa.problem._budget import Budget
 from doxa.problem._logspace import NEG_INF, logsumexp, shown
 
@@ -64,7 +64,7 @@ class WorldTable:
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> WorldTable:
         """Index the batch axes, as with a tensor."""
-        return WorldTable(self.log_probs[(*batch_key(index), slice(None))], self.sizes)
+        return WorldTable(take(self.log_probs, index, 1), self.sizes)
 
     def marginals(self) -> Belief:
         """The independent belief with the same marginals."""
@@ -177,7 +177,7 @@ class Autoregressive:
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Autoregressive:
         """Index the batch axes, as with a tensor."""
         others = None if self.others is None else self.others[index]
-        return replace(self, index=self.index[batch_key(index)], others=others)
+        return replace(self, index=take(self.index, index, 0), others=others)
 
     def expand(self, *batch: int) -> Autoregressive:
         """The same belief for more rows, as with a tensor."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from doxa.errors import ProblemError
-from doxa.problem._logspace import NEG_INF, capped_log, draw, is_traced, shown
+from doxa.problem._logspace import NEG_INF, at_row, capped_log, draw, is_traced, shown
 
 Index = int | slice | EllipsisType | Tensor | None
 
@@ -211,7 +211,7 @@ class Belief:
         >>> Belief.uniform((2, 3), batch=(4, 5))[0, 1:3]
         Belief(batch=(2,), sizes=(2, 3), dtype=torch.float32)
         """
-        return self._like(self.log_probs[(*batch_key(index), slice(None), slice(None))])
+        return self._like(take(self.log_probs, index, 2))
 
     def expand(self, *batch: int) -> Belief:
         """The same belief for more rows, as with a tensor.
@@ -291,10 +291,22 @@ class Belief:
         return f"Belief(batch={self.batch_shape}, sizes={self.sizes}, dtype={self.log_probs.dtype})"
 
 
-def batch_key(index: Index | tuple[Index, ...]) -> tuple[Index, ...]:
-    """An index of the batch axes that further axes may follow."""
+class NoSuchRow(ProblemError, IndexError):
+    """An index that a batch does not have; being an ``IndexError`` too, it ends a loop over the rows."""
+
+
+def take(x: Tensor, index: Index | tuple[Index, ...], after: int) -> Tensor:
+    """Index the batch axes of a tensor, after which there are so many others."""
     key = index if isinstance(index, tuple) else (index,)
-    return key if any(part is Ellipsis for part in key) else (*key, Ellipsis)
+    key = key if any(part is Ellipsis for part in key) else (*key, Ellipsis)
+    try:
+        return x[(*key, *[slice(None)] * after)]
+    except (IndexError, TypeError) as error:
+        batch = tuple(x.shape[: x.ndim - after])
+        if not batch:
+            wanted = "there is one row, and no axis to index; say [None] for a batch of one"
+            raise ProblemError(f"{index!r} indexes a belief without a batch: {wanted}") from None
+        raise NoSuchRow(f"{index!r} does not index a batch of shape {batch}: {error}") from None
 
 
 def require_worlds(worlds: Tensor, batch: tuple[int, ...], sizes: tuple[int, ...]) -> None:
@@ -316,7 +328,7 @@ def _refuse(what: str, bad: Tensor, values: Callable[[], Tensor], expected: str)
     if bad.any():
         *row, variable = bad.nonzero()[0].tolist()
         got = values()[(*row, variable)].tolist()
-        where = f"variable {variable} in row {tuple(row)}"
+        where = f"variable {variable}{at_row(row)}"
         came = f"the {what} of {where} are {got}" if what else f"{where} has {got}"
         raise ProblemError(f"{came}, expected {expected}")
 

@@ -17,7 +17,7 @@ from doxa.problem._definition import Impossible, values_of
 from doxa.problem._logspace import NEG_INF, added_pairwise, common_batch, draw, logsumexp, segment_logsumexp
 from doxa.problem._mixture import AnyBelief, rows_of
 from doxa.problem._problem import Problem
-from doxa.problem._reasoner import Explanations, Probabilistic
+from doxa.problem._reasoner import Explanations, Probabilistic, how_many
 
 
 class BruteForce(Probabilistic):
@@ -170,8 +170,7 @@ class BruteForce(Probabilistic):
         >>> best.scores.exp()
         tensor([0.6000, 0.4000])
         """
-        if k < 1:
-            raise ProblemError(f"k is {k}, expected at least 1")
+        k = how_many(k)
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             scores, numbers = self._conditioned(rows, out, seen)[0].sort(dim=-1, descending=True, stable=True)

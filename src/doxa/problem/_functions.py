@@ -162,15 +162,21 @@ class OverAtoms:
         >>> Constraint(a | b).belief({a: 0.5, b: 0.25})
         Belief(batch=(), sizes=(2, 2), dtype=torch.float32)
         """
+        came: object = probs
+        if not isinstance(came, Mapping):
+            raise KnowledgeError(f"a {type(came).__name__} came, expected a dict with one probability for each atom")
         missing = [atom for atom in self.value_of if atom not in probs]
-        unknown = [atom for atom in probs if atom not in self.value_of]
+        unknown: list[object] = [atom for atom in probs if atom not in self.value_of]
         if missing or unknown:
             lacks, has = (", ".join(map(str, atoms[:5])) or "nothing" for atoms in (missing, unknown))
             wrong = f"the belief lacks {lacks} and has {has} that the knowledge does not mention"
-            raise KnowledgeError(f"{wrong}; give one probability for each of its {len(self.value_of)} atoms")
+            strings = [atom for atom in unknown if isinstance(atom, str)]
+            remedy = "; the keys are atoms, not strings: {str(a): a for a in constraint.value_of} has them by name"
+            wanted = f"give one probability for each of its {len(self.value_of)} atoms"
+            raise KnowledgeError(f"{wrong}; {wanted}" + remedy * bool(strings))
         columns = []
         for atoms in self.variables:
-            parts = [torch.as_tensor(probs[atom]) for atom in atoms]
+            parts = [_probability(atom, probs[atom]) for atom in atoms]
             alone = len(atoms) == 1 and self.value_of[atoms[0]][1] == 1
             columns.append(torch.stack([1 - parts[0], parts[0]] if alone else parts, -1))
         return Belief.from_probs(columns)
@@ -186,6 +192,14 @@ class OverAtoms:
         """
         values = world.tolist()
         return tuple(atom for atom, (variable, value) in self.value_of.items() if values[variable] == value)
+
+
+def _probability(atom: Expr, given: object) -> Tensor:
+    try:
+        return torch.as_tensor(given)
+    except (RuntimeError, TypeError, ValueError):
+        came = f"the probability of {atom} is a {type(given).__name__}"
+        raise KnowledgeError(f"{came}, expected a number or a tensor (*batch)") from None
 
 
 @dataclass(frozen=True, eq=False)

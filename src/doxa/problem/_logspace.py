@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import zip_longest
 
@@ -73,6 +73,11 @@ def common_batch(*tensors: Tensor | None) -> tuple[int, ...]:
 def shown(x: object) -> str:
     """The dtype and shape of a tensor, or the type of anything else, for messages."""
     return f"dtype {x.dtype} and shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+
+
+def at_row(row: Sequence[int], word: str = "in") -> str:
+    """Which row of the batch is meant, for messages; nothing where there is no batch."""
+    return f" {word} row {tuple(row)}" if row else ""
 
 
 def is_traced(x: Tensor) -> bool:

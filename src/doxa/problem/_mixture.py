@@ -11,8 +11,8 @@ from torch import Tensor
 
 from doxa.errors import ProblemError
 from doxa.problem._autoregressive import Autoregressive, WorldTable
-from doxa.problem._belief import Belief, Index, as_floating, batch_key, require_worlds, tolerance
-from doxa.problem._logspace import NEG_INF, draw, is_traced, logsumexp, shown
+from doxa.problem._belief import Belief, Index, as_floating, require_worlds, take, tolerance
+from doxa.problem._logspace import NEG_INF, at_row, draw, is_traced, logsumexp, shown
 
 TAKE = "the exact reasoners (Enumeration, Elimination, Compilation, Constraint), ConstrainedLayer and BruteForce"
 """Who can reason with a mixture."""
@@ -83,7 +83,7 @@ class Mixture:
             if bad.any():
                 row = tuple(bad.nonzero()[0].tolist())
                 wanted = "numbers that sum to 1; use Mixture.from_logits, or log_softmax(-1), to normalise"
-                raise ProblemError(f"the weights of row {row} are {given[row].exp().tolist()}, expected {wanted}")
+                raise ProblemError(f"the weights{at_row(row, 'of')} are {given[row].exp().tolist()}, expected {wanted}")
 
     @classmethod
     def from_logits(
@@ -120,7 +120,7 @@ class Mixture:
         if validate and not is_traced(log_weights) and bool(log_weights.detach().isnan().any()):
             row = tuple(log_weights.detach().isnan().any(-1).nonzero()[0].tolist())
             wanted = "numbers below +inf, not all of them -inf"
-            raise ProblemError(f"the weights of row {row} are {weights[row].tolist()}, expected {wanted}")
+            raise ProblemError(f"the weights{at_row(row, 'of')} are {weights[row].tolist()}, expected {wanted}")
         return cls(components, log_weights, validate=False)
 
     @property
@@ -154,8 +154,8 @@ class Mixture:
         >>> Mixture.from_logits(torch.zeros(8, 3, 5, 4), torch.zeros(8, 3))[2:4].batch_shape
         (2,)
         """
-        key = (*batch_key(index), slice(None))
-        return Mixture(self.components[key], self.log_weights[key], validate=False)
+        components = self.components._like(take(self.components.log_probs, index, 3))
+        return Mixture(components, take(self.log_weights, index, 1), validate=False)
 
     def expand(self, *batch: int) -> Mixture:
         """The same mixture for more rows, as with a tensor.

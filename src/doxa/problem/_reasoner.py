@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import index
 from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from doxa.errors import ConfigError, ProblemError
+from doxa.errors import ConfigError, DoxaError, ProblemError
 from doxa.problem._autoregressive import WorldTable
 from doxa.problem._belief import Belief
 from doxa.problem._budget import Budget, Meter
@@ -82,6 +83,17 @@ class Reasoner(Protocol):
 
     def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
         """The k best worlds that give the output."""
+
+
+def how_many(k: object, error: type[DoxaError] = ProblemError) -> int:
+    """How many worlds were asked for; an error unless that is a whole number of at least 1."""
+    try:
+        count = 0 if isinstance(k, bool) else index(k)  # type: ignore[arg-type]
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise error(f"k is {k!r}, expected at least 1, a whole number")
+    return count
 
 
 class Probabilistic(nn.Module):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isnan
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 from doxa._numerics import truth as as_truth
 from doxa.errors import ConfigError
 from doxa.fuzzy import TConorm, TNorm
+from doxa.logic.bind._bindings import has_values
 
 Direction = Literal["up", "down", "both"]
 """Which way the truth of a node may have to move; knowing it saves computing the other way."""
@@ -61,6 +63,16 @@ def before(x: Tensor, dim: int) -> Tensor:
     """The sum of what stands before each element; not a difference, which a huge element would drown."""
     sums = x.cumsum(dim).narrow(dim, 0, x.shape[dim] - 1)
     return torch.cat([torch.zeros_like(x.narrow(dim, 0, 1)), sums], dim)
+
+
+def require_numbers(x: Tensor) -> Tensor:
+    """Truth values without NaN; an error says how many rows have one. One sum tells, where values can be looked at."""
+    if has_values(x) and not torch._C._get_tracing_state() and isnan(x.detach().sum().item()):
+        rows = x.isnan().reshape(-1, x.shape[-1]).any(-1)
+        if wrong := int(rows.sum()):
+            wanted = "expected numbers; look at the network before this layer"
+            raise ConfigError(f"the truth values are NaN in {wrong:,} of {len(rows):,} rows, {wanted}")
+    return x
 
 
 class Case(NamedTuple):

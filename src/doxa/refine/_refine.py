@@ -15,7 +15,7 @@ from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import CNF, And, Expr, KnowledgeBase, ground
 from doxa.logic.syntax._simplify import atoms_of
 from doxa.logic.unfold._propositional import Propositional
-from doxa.refine._base import Direction, Pick, first, random_pick
+from doxa.refine._base import Direction, Pick, first, random_pick, require_numbers
 from doxa.refine._engine import COMBINATIONS, Engine, State, explain
 from doxa.refine._plan import Compiler
 from doxa.refine._result import Progress, RefineResult, nearest_model
@@ -167,7 +167,7 @@ class Refine(nn.Module):
             wanted = f"(*batch, {len(self.atoms)}): the atoms are {shown}"
             raise ConfigError(f"the truth values have shape {tuple(x.shape)}, expected {wanted}")
         # rows of atoms in memory too, so that picking rows copies rows
-        return _atoms_first(as_truth(x)).contiguous()
+        return _atoms_first(as_truth(require_numbers(x))).contiguous()
 
     def _wanted(self, state: State, goal: Tensor) -> Tensor:
         goal = goal.unsqueeze(1)

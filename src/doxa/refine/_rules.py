@@ -12,6 +12,7 @@ from doxa._numerics import truth as as_truth
 from doxa.errors import ConfigError
 from doxa.logic import And, Call, Expr, Implies, Not, Or
 from doxa.logic.syntax._simplify import atoms_of
+from doxa.refine._base import require_numbers
 
 
 class Rule(NamedTuple):
@@ -132,7 +133,7 @@ class Rules(nn.Module):
     def _first(self, x: Tensor) -> Tensor:
         if not x.dim() or x.shape[-1] != len(self.atoms):
             raise ConfigError(f"the truth values have shape {tuple(x.shape)}, expected (*batch, {len(self.atoms)})")
-        return as_truth(x).reshape(-1, len(self.atoms)).T
+        return as_truth(require_numbers(x)).reshape(-1, len(self.atoms)).T
 
     def _last(self, values: Tensor, x: Tensor) -> Tensor:
         return values.T.reshape(x.shape)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError
-from doxa.logic import Interpretation
+from doxa.logic import Axiom, Interpretation
 from doxa.pose import ProblemBatch, pose
 from doxa.problem import Belief
 from doxa.problem._autoregressive import WorldTable
@@ -64,7 +64,7 @@ def diversity(
     parts = []
     for batch in posed.batches:
         with without_autocast(batch.belief.device):
-            found, possible = _of_batch(interpretation, batch, how)
+            found, possible = _of_batch(interpretation, posed.axiom, batch, how)
         parts.append(found)
         dead[batch.instances] = ~possible.cpu()
     if how.impossible == "raise" and bool(dead.any()):
@@ -78,10 +78,10 @@ def diversity(
 
 
 def _of_batch(
-    interpretation: Interpretation, batch: ProblemBatch, how: Semantics
+    interpretation: Interpretation, axiom: Axiom, batch: ProblemBatch, how: Semantics
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
     """Bounds and log N of each instance, 0 where it cannot hold; and where it can."""
-    reasoner, belief = exactly(interpretation, batch, how.budget)
+    reasoner, belief = exactly(interpretation, batch, how.budget, axiom)
     observed, given = batch.observed, batch.given
     with torch.no_grad():
         possible = reasoner.log_prob(belief.detach(), observed, given=given) > NEG_INF

@@ -51,7 +51,7 @@ class ExactCompiled(Probabilistic):
     takes_joint = True
 
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        exact = exactly(self.interpretation, batch, self.how.budget)
+        exact = exactly(self.interpretation, batch, self.how.budget, posed.axiom)
         for output in batch.partial:
             asked = torch.full_like(batch.observed, -1)
             asked[:, output] = len(batch.outputs[output]) - 1
@@ -70,7 +70,9 @@ class ExactCompiled(Probabilistic):
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
         if isinstance(batch.belief, Autoregressive):
             return f"lists all {batch.problem.num_worlds:,} worlds, for symbols are said in turn"
-        return "\n".join(planned(self.interpretation, batch.problem, self.how.budget).explain().splitlines()[2:])
+        return "\n".join(
+            planned(self.interpretation, batch.problem, self.how.budget, posed.axiom).explain().splitlines()[2:]
+        )
 
 
 class Exactly(NamedTuple):
@@ -80,11 +82,11 @@ class Exactly(NamedTuple):
     belief: Belief | Mixture | WorldTable
 
 
-def exactly(interpretation: Interpretation, batch: ProblemBatch, budget: Budget) -> Exactly:
+def exactly(interpretation: Interpretation, batch: ProblemBatch, budget: Budget, axiom: Axiom | None = None) -> Exactly:
     """The exact plan of a problem; where symbols are said in turn, the list of all worlds."""
     if isinstance(batch.belief, Autoregressive):
         return Exactly(lister(interpretation, batch, budget), batch.belief.listed(budget))
-    return Exactly(planned(interpretation, batch.problem, budget).reasoner, batch.belief)
+    return Exactly(planned(interpretation, batch.problem, budget, axiom).reasoner, batch.belief)
 
 
 def lister(interpretation: Interpretation, batch: ProblemBatch, budget: Budget) -> BruteForce:
@@ -104,12 +106,18 @@ def lister(interpretation: Interpretation, batch: ProblemBatch, budget: Budget) 
     return found
 
 
-def planned(interpretation: Interpretation, problem: Problem, budget: Budget) -> ExactPlan:
-    """The exact plan of a problem, made once and kept by the interpretation."""
+def planned(interpretation: Interpretation, problem: Problem, budget: Budget, axiom: Axiom | None = None) -> ExactPlan:
+    """The exact plan of a problem, made once and kept by the interpretation; an error names the axiom."""
     plans, key = interpretation.plans, ("exact", problem, budget)
     found: ExactPlan | None = plans.get(key)
     if found is None:
-        from doxa.exact import plan
+        from doxa.exact.engines._plan import plan_for
 
-        found = plans.find(key, lambda: plan(problem, impossible="inf", budget=budget))
+        count = f"{len(problem.world):,} unknowns that depend on each other"
+        what = f"axiom {axiom.name!r}, of {count}" if axiom else count
+        remedy = (
+            "Take another word, such as semantics='sampled' or 'fuzzy'; or raise a limit that is named above, as in "
+            "Exact(budget=doxa.Budget(operations=...))"
+        )
+        found = plans.find(key, lambda: plan_for(what, problem, impossible="inf", budget=budget, remedy=remedy))
     return found

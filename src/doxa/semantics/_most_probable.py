@@ -36,13 +36,13 @@ class MostProbableWorld(Probabilistic):
 
     def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         with torch.no_grad():
-            outputs = batch.problem(self._best(batch), batch.given)
+            outputs = batch.problem(self._best(posed, batch), batch.given)
         for output in batch.partial:
             if bool((outputs[..., output] == len(batch.outputs[output]) - 1).any()):
                 raise undefined(posed.axiom)
         return (outputs == batch.observed).all(-1).to(torch.get_default_dtype())
 
-    def _best(self, batch: ProblemBatch) -> Tensor:
+    def _best(self, posed: PosedAxiom, batch: ProblemBatch) -> Tensor:
         belief, problem = batch.belief.detach(), batch.problem
         if isinstance(belief, Belief):
             return belief.log_probs.argmax(-1)
@@ -52,7 +52,7 @@ class MostProbableWorld(Probabilistic):
             every = problem.worlds().to(belief.device)
             scores = belief._gather(every.unsqueeze(1).expand(-1, len(batch.instances), -1))  # (worlds, instances)
             return every[scores.argmax(0)]
-        reasoner = planned(self.interpretation, problem, self.how.budget).reasoner
+        reasoner = planned(self.interpretation, problem, self.how.budget, posed.axiom).reasoner
         unseen = torch.full_like(batch.observed, -1)
         return reasoner.explain(belief, unseen, 1, given=batch.given).worlds[..., 0, :]
 

@@ -318,7 +318,7 @@ class KnowledgeLayer(nn.Module):
                 "a time"
             )
         (batch,) = posed.batches
-        reasoner, belief = exactly(self.interpretation, batch, self.budget)
+        reasoner, belief = exactly(self.interpretation, batch, self.budget, posed.axiom)
         log_prob = reasoner.log_prob(belief, batch.observed, given=batch.given)
         dead = log_prob == -torch.inf
         if bool(dead.any()):

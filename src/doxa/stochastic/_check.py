@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 
 from doxa._html import said
 from doxa.errors import ConfigError
-from doxa.stochastic._costs import TOLERANCE, CostScale, PlainTape
+from doxa.stochastic._costs import TOLERANCE, CostScale, PlainTape, mixes
 from doxa.stochastic._truth import TooMany, Truth, Unknown, WorldTape, derivatives, expectation, graph_derivatives
 from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.estimators._factors import broadcast, parameters_of, rebuilt
@@ -164,13 +164,17 @@ def check_unbiased(
         return cost(z, theta) if count > 1 else cost(z)
 
     order = int(min(used.order_for(make(at)), 3)) if order is None else order
+    joins = getattr(used, "joins", False)
+    if not joins and mixes(lambda z: with_theta(z, at), make(at)):
+        reason = (
+            "the cost mixes samples: what one of them costs depends on the others; make it a function of each alone"
+        )
+        return Verdict(used.describe(), "undecided", reason=reason)
 
     def model(tape: Tape, theta: Tensor) -> None:
         z = tape.sample(make(theta), used)
         found = with_theta(z, theta)
         tape.cost(found.double())  # so that no digit is lost besides those of the cost itself
-
-    joins = getattr(used, "joins", False)
 
     def summed(theta: Tensor) -> Tensor:
         if not joins:

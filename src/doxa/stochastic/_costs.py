@@ -1,8 +1,8 @@
-"""How much the cost of a graph varies, the scale that verdicts are given on; and plain samples of it."""
+"""How much the cost of a graph varies, the scale that verdicts are given on; plain samples; what is no cost of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import EllipsisType
 
@@ -90,3 +90,18 @@ class CostScale:
         if truth[n].error > limits[n] / 2:
             why = "compute the cost in float64, or pass expected="
         return f"at order {n} a difference of {limits[n]:.1g} is tolerated, too much beside {sizes[n]:.1g}; {why}"
+
+
+def mixes(cost: Callable[[Tensor], Tensor], distribution: Distribution) -> bool:
+    """Does the cost of samples change with which others there are? Not said of a cost that cannot be asked."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            z = distribution.sample(torch.Size([64]))
+            whole, again, *parts = [cost(part).double() for part in (z, z, z[:23], z[23:])]
+            if not torch.equal(whole, again):  # it is random
+                return False
+            wanted = [whole[:23], whole[23:]] if whole.dim() and len(whole) == 64 else [whole, whole]
+            slack = 1e-3 * float(whole.max() - whole.min()) + 1e-4 * float(whole.abs().max())
+            return any(float((a - b).abs().max()) > slack for a, b in zip(parts, wanted, strict=True))
+        except Exception:  # whatever is wrong with it is told by the check itself
+            return False

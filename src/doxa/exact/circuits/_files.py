@@ -47,7 +47,12 @@ def read_nnf(path: str | Path) -> Circuit:
     ...     read_nnf(file).count()
     3
     """
-    lines = [line.split() for line in Path(path).read_text(encoding="ascii").splitlines()]
+    try:
+        text = Path(path).read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"cannot read {str(path)!r}: {reason}; wanted a .nnf file, as write_nnf makes it") from error
+    lines = [line.split() for line in text.splitlines()]
     rows = [(n, row) for n, row in enumerate(lines, 1) if row and row[0] != "c"]
     if not rows or rows[0][1][0] != "nnf" or len(rows[0][1]) != 4:
         raise DataError(f"{path}: the first line is not 'nnf nodes edges variables'; this is no .nnf file")

@@ -11,7 +11,7 @@ from doxa.errors import ProblemError
 from doxa.exact.circuits._semirings import FLOOR, NEG_INF, SUM, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Belief, Mixture
-from doxa.problem._logspace import is_traced, logsumexp, shown
+from doxa.problem._logspace import at_row, is_traced, logsumexp, shown
 from doxa.problem._mixture import AnyBelief
 
 Kind = TypeVar("Kind", Belief, Mixture)
@@ -74,8 +74,9 @@ def _number(total: Tensor) -> Tensor:
 
 
 def _never(what: str, row: list[int]) -> ProblemError:
-    where = f"{what} in row {tuple(row)}"
-    return ProblemError(f"{where} has probability 0 in the belief; mend it, or build the belief with eps > 0")
+    return ProblemError(
+        f"{what}{at_row(row)} has probability 0 in the belief; mend it, or build the belief with eps > 0"
+    )
 
 
 class Counterfactual(NamedTuple):

@@ -88,16 +88,26 @@ def plan(problem: Problem, *, budget: Budget | None = None, impossible: Impossib
     >>> print(plan(shortest_path(2, 2, (1, 2))).explain().splitlines()[2])
     uses Enumeration: 16 worlds
     """
-    limits = budget or Budget()
-    options = [_considered(engine, problem, limits) for engine in ("enumeration", "elimination")]
+    return plan_for(str(problem), problem, budget=budget or Budget(), impossible=impossible)
+
+
+REMEDY = (
+    "Give the problem factors over few variables, raise a limit, or reason approximately: sampled (doxa.stochastic) "
+    "or amortized"
+)
+
+
+def plan_for(what: str, problem: Problem, *, budget: Budget, impossible: Impossible, remedy: str = REMEDY) -> ExactPlan:
+    """As ``plan``; where no engine fits, the error says so of ``what``, and how to mend it."""
+    options = [_considered(engine, problem, budget) for engine in ("enumeration", "elimination")]
     least = min((option.cost for option in options if option.cost is not None), default=None)
     if problem.formula is None and least is not None and least <= CHEAP:
         options.append(Option("compilation", None, "not considered, the engine above is cheap enough"))
     else:
-        options.append(_considered("compilation", problem, limits))
+        options.append(_considered("compilation", problem, budget))
     for option in sorted((o for o in options if o.cost is not None), key=lambda o: o.cost or 0.0):
         try:
-            reasoner = ENGINES[option.engine](problem, budget=limits, impossible=impossible)
+            reasoner = ENGINES[option.engine](problem, budget=budget, impossible=impossible)
         except BudgetError as error:
             if error.field == "seconds":  # a clock may stop work, but not choose a method
                 raise
@@ -105,10 +115,7 @@ def plan(problem: Problem, *, budget: Budget | None = None, impossible: Impossib
         else:
             return ExactPlan(problem, reasoner, tuple(options))
     reasons = "\n".join(f"- {option.engine}: {option.remark}" for option in options)
-    raise ProblemError(
-        f"no exact engine fits {problem}:\n{reasons}\nGive the problem factors over few variables, raise a limit, "
-        "or reason approximately: sampled (doxa.stochastic) or amortized"
-    )
+    raise ProblemError(f"no exact engine fits {what}:\n{reasons}\n{remedy}")
 
 
 ENGINES: dict[str, Callable[..., ExactReasoner]] = {

@@ -23,7 +23,7 @@ from doxa.problem import Belief, Explanations, Impossible, Mixture, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import common_batch
 from doxa.problem._mixture import AnyBelief, refuse, require_belief
-from doxa.problem._reasoner import Probabilistic
+from doxa.problem._reasoner import Probabilistic, how_many
 
 
 def too_many(what: str, budget: Budget) -> str:
@@ -185,8 +185,7 @@ class ExactReasoner(Probabilistic, ABC):
                 [4, 9]]), tensor([0.6000, 0.4000]))
         """
         require_belief(belief)
-        if k < 1:
-            raise ProblemError(f"k is {k}, expected at least 1")
+        k = how_many(k)
         meter = Meter(self.budget, f"finding the {k:,} best worlds")
 
         def search(rows: Tensor, out: Tensor, seen: Tensor | None, count: int) -> tuple[Tensor, Tensor]:

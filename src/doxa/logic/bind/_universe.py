@@ -65,9 +65,18 @@ class Ragged:
         >>> Ragged.cat([two, torch.arange(1), two]).lengths
         tensor([2, 3, 1, 2, 3])
         """
-        if not structures:
+        came: object = structures
+        given = list(came) if isinstance(came, Iterable) else [came]
+        if not given:
             raise BindingError("Ragged.cat needs at least one tensor, to know the shape of an object")
-        parts = [s if isinstance(s, Ragged) else Ragged(s, [len(s)]) for s in structures]
+        parts = []
+        for s in given:
+            if not isinstance(s, Ragged) and not (isinstance(s, Tensor) and s.ndim):
+                raise BindingError(f"Ragged.cat takes tensors (objects, ...), one for each row, got {describe(s)}")
+            parts.append(s if isinstance(s, Ragged) else Ragged(s, [len(s)]))
+        shapes = list(dict.fromkeys(shape[1:] for part in parts if (shape := shape_of(part.values)) != (0,)))
+        if len(shapes) > 1:  # torch.cat passes over tensors of shape (0,)
+            raise BindingError(f"Ragged.cat needs objects of one shape, got {shapes[0]} and {shapes[1]}")
         return cls(torch.cat([part.values for part in parts]), torch.cat([part.lengths for part in parts]))
 
     @staticmethod

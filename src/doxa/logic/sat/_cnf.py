@@ -313,6 +313,12 @@ def write_dimacs(cnf: CNF) -> str:
 
 def _open(source: str | Path) -> tuple[str, str]:
     """The text, and what messages call it."""
+    came: object = source
+    if not isinstance(came, str | Path) or came == "":
+        shown = "an empty text" if came == "" else f"a {type(came).__name__}"
+        raise DataError(
+            f"{shown} came; wanted the path of a DIMACS file, or its text: a header 'p cnf 2 1', clauses '1 -2 0'"
+        )
     if isinstance(source, str) and "\n" in source:
         return source, "DIMACS"
     try:

@@ -61,6 +61,7 @@ class Tape:
         self._costs: list[tuple[str, Tensor, Bits]] = []
         self._latest: dict[Bits, tuple[Bits, int]] = {}
         self._observed = False
+        self._named: set[str] = set()
 
     # Sampling.
 
@@ -83,6 +84,8 @@ class Tape:
         """
         if not isinstance(estimator, Estimator):
             raise ConfigError(f"estimator is {estimator!r}, expected an Estimator such as LeaveOneOut(5)")
+        if name in self._named:
+            raise ConfigError(f"there is a node named {name!r} on this tape already; give each node a name of its own")
         self._check_batch_shape(distribution)
         ancestors = self._dependencies(tuple(distribution.batch_shape), deps, "distribution")
         rank = len(self._axes) + self.batch_dims
@@ -99,6 +102,8 @@ class Tape:
         if axis is not None and axis >= MOST_AXES:
             raise ConfigError(f"the tape already has {axis} axes, the most torch can handle; use n=None in long chains")
         index = len(self.nodes)
+        if name is not None:
+            self._named.add(name)
         value = draw.value.squeeze(0) if axis is None else draw.value
         node = Node(index, name or f"z{index}", estimator, draw, axis, len(self._axes), count, ancestors, (value,))
         if axis is not None:
@@ -189,6 +194,8 @@ class Tape:
         for node in assembly.nodes():
             self._check_order(node, order, allow_biased)
         total = assembly.total()
+        if not is_traced(total) and bool(total.detach().isnan().any()):
+            self._refuse_nan()
         if total.requires_grad:
             # Every derivative is a multiple of the one that arrives here, so one guard sees them all.
             total = guard(total, order)
@@ -239,6 +246,13 @@ class Tape:
                 costs[node.index] = assembly.fit(found.downstream, node) + costs.get(node.index, 0)
         for index, cost in costs.items():
             self.nodes[index].estimator.observe(self.nodes[index].draw, cost)
+
+    def _refuse_nan(self) -> None:
+        """An error that names the first cost with NaN, if there is one."""
+        for name, cost, _ in self._costs:
+            if wrong := int(cost.isnan().sum()):
+                came = f"the cost {name!r} is NaN in {wrong:,} of {cost.numel():,} rows"
+                raise ProblemError(f"{came} (shape {tuple(cost.shape)}), expected numbers; look at what computes it")
 
     def _check_order(self, node: Node, order: int, allow_biased: bool) -> None:
         estimator, distribution = node.estimator, node.draw.distribution

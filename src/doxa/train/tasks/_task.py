@@ -34,7 +34,8 @@ class Task:
         about: one sentence.
         knowledge: a knowledge base, its text, or the file it is in.
         symbols: makes new networks: what ``Model(kb, **symbols())`` takes. It is called under the seed of the run.
-        train: data by name, as the knowledge names them: tensors, `doxa.Ragged` structures or lists of names.
+        train: data by name, as the knowledge names them: tensors, `doxa.Ragged` structures, `doxa.data.Mapped` files or
+            lists of names.
         test: likewise; with the true values of the target.
         rows: which of the data is cut into batches; by default the only one. The others come whole with every batch.
         target: the field that task accuracy is about, such as ``"pairs.sum"``; none if empty.
