@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from doxa._numerics import Dims, cap, lift, log1mexp, lower, merge_dims, root, size_of, truth
 from doxa.fuzzy.operators._connectives import Archimedean, prepare
@@ -46,7 +45,7 @@ class FrankGenerator(Generator):
     def inverse(self, y: Tensor) -> Tensor:
         positive, kappa = self._kappa(y)
         if positive:  # log(1 + (e^κ - 1) e^-y)/κ
-            x = softplus(kappa + log1mexp(kappa) - y, threshold=50) / kappa
+            x = torch.logaddexp(kappa + log1mexp(kappa) - y, torch.zeros_like(y)) / kappa
         else:  # the same with 1 - (1 - e^κ) e^-y
             x = -log1mexp(lift(y - log1mexp(kappa), torch.finfo(y.dtype).tiny)) / kappa
         return lower(x, 1)
@@ -227,7 +226,7 @@ class SchweizerSklarGenerator(Generator):
             return u - v
         apart = u > v
         difference = u + log1mexp(torch.where(apart, u - v, 1.0))  # log(e^u - e^v)
-        return torch.where(apart, softplus(difference, threshold=50), 0.0)
+        return torch.where(apart, torch.logaddexp(difference, torch.zeros_like(difference)), 0.0)
 
 
 @dataclass(frozen=True)
