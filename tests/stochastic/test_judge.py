@@ -578,6 +578,33 @@ def test_a_cost_that_mixes_samples_is_not_judged(cost: Callable[[Tensor], Tensor
     assert "mixes" not in str(alone)
 
 
+GRAPH_COSTS = {
+    "mean of first": (lambda x, y: x.mean() * 7 + 0 * y, True),
+    "mean beside second": (lambda x, y: x.mean() + y, True),
+    "over its axis": (lambda x, y: x.mean(-2, keepdim=True) * y if x.dim() > 1 else x.mean() * y, True),
+    "over the axis of the second": (lambda x, y: x + y.mean(0), True),
+    "each alone": (lambda x, y: (x - 0.3) ** 2 * y + x, False),
+    "of the first": (lambda x, y: x.exp(), False),
+}
+
+
+@pytest.mark.parametrize("name", GRAPH_COSTS)
+@pytest.mark.parametrize("samples", [1, 2, 3])
+def test_a_graph_whose_cost_mixes_samples_is_not_judged(name: str, samples: int) -> None:
+    cost, mixing = GRAPH_COSTS[name]
+
+    def model(tape: Tape, theta: Tensor) -> None:
+        x = tape.sample(Bernoulli(logits=theta), Score(samples))
+        y = tape.sample(Bernoulli(logits=theta * x), Score(samples))
+        tape.cost(cost(x, y))
+
+    verdict = check_tape(model, torch.tensor(0.7))
+    if not mixing:
+        assert verdict.ok, verdict
+    elif samples > 1 or "axis" not in name:  # of one sample the mean is itself
+        assert verdict.kind == "undecided" and "the cost mixes samples" in str(verdict)
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_a_random_cost_is_not_judged(own: bool) -> None:
     generator = torch.Generator().manual_seed(0) if own else None

@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 
 from doxa._html import said
 from doxa.errors import ConfigError
-from doxa.stochastic._costs import TOLERANCE, CostScale, PlainTape, mixes
+from doxa.stochastic._costs import TOLERANCE, CostScale, PlainTape, mixes_samples
 from doxa.stochastic._truth import TooMany, Truth, Unknown, WorldTape, derivatives, expectation, graph_derivatives
 from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.estimators._factors import broadcast, parameters_of, rebuilt
@@ -34,6 +34,7 @@ FEW = 30  # a standard error means nothing if fewer replicates than this carry t
 UNSEEN = 30  # a draw of probability below 1 / replicates may have been missed: so many times its size is tolerated
 ROUNDS = (1, 4, 16)  # so many times the replicates are drawn, until something can be said
 CHUNK = 50_000  # replicates at a time
+MIXES = "the cost mixes samples: what one of them costs depends on the others; make it a function of each alone"
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,6 @@ def check_unbiased(
 
     order = int(min(used.order_for(make(at)), 3)) if order is None else order
     joins = getattr(used, "joins", False)
-    if not joins and mixes(lambda z: with_theta(z, at), make(at)):
-        reason = (
-            "the cost mixes samples: what one of them costs depends on the others; make it a function of each alone"
-        )
-        return Verdict(used.describe(), "undecided", reason=reason)
 
     def model(tape: Tape, theta: Tensor) -> None:
         z = tape.sample(make(theta), used)
@@ -229,6 +225,8 @@ class _Case:
     without: Callable[[float], Verdict] | None = None
 
     def judge(self, expected: Callable[[Tensor], Tensor] | None, replicates: int) -> Verdict:
+        if mixes_samples(self.model, self.at):
+            return Verdict(self.name, "undecided", reason=MIXES)
         try:
             if expected is None:
                 truth = graph_derivatives(self.model, self.at, _direction(self.at), self.order)

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from doxa.stochastic._truth import Truth
-from doxa.stochastic.estimators._estimator import Estimator
+from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._score import Score
-from doxa.stochastic.tape._surrogate import DependencySet
+from doxa.stochastic.tape._surrogate import DependencySet, Node
 from doxa.stochastic.tape._tape import Tape
 
 TOLERANCE = 2e-5  # relative to the mean absolute deviation of the cost
@@ -92,16 +92,64 @@ class CostScale:
         return f"at order {n} a difference of {limits[n]:.1g} is tolerated, too much beside {sizes[n]:.1g}; {why}"
 
 
-def mixes(cost: Callable[[Tensor], Tensor], distribution: Distribution) -> bool:
-    """Does the cost of samples change with which others there are? Not said of a cost that cannot be asked."""
+class _Again(Tape):
+    """The values of another tape, in a batch of rows."""
+
+    def __init__(self, draws: list[Draw]) -> None:
+        super().__init__(batch_dims=1)
+        self._draws = draws
+
+    def _propose(self, estimator: Estimator, distribution: Distribution, n: int) -> Draw:
+        return self._draws[len(self.nodes)]
+
+
+def mixes_samples(model: Callable[[Tape, Tensor], None], at: Tensor, rows: int = 64) -> bool:
+    """Does a cost of one row, or of one sample, change where those of others do? Not said of what cannot be asked."""
+    theta = at.expand(rows, *at.shape)
+
+    def nodes() -> list[Node]:
+        tape = Tape(batch_dims=1)
+        model(tape, theta)
+        return tape.nodes
+
+    def costs(draws: list[Draw]) -> list[Tensor]:
+        tape = _Again(draws)
+        model(tape, theta)
+        return [cost.double() for _, cost, _ in tape._costs]
+
+    def changed(which: list[Node], others: list[Node], dim: Callable[[Node], int]) -> list[Draw]:
+        """The draws of these nodes, with those of others in the first half of a dimension."""
+        made = {}
+        for node in which:
+            value, place = node.draw.value.clone(), dim(node)
+            half = value.shape[place] // 2
+            value.narrow(place, 0, half).copy_(others[node.index].draw.value.flip(place).narrow(place, 0, half))
+            made[node.index] = Draw(value, node.draw.distribution, **node.draw.notes)
+        return [made.get(node.index, node.draw) for node in every]
+
+    def differ(found: list[Tensor], dim: int) -> bool:
+        """Do costs differ from the plain ones, apart from those in the first half of a dimension?"""
+        for a, b in zip(plain, found, strict=True):
+            slack = 1e-3 * float(a.max() - a.min()) + 1e-4 * float(a.abs().max())
+            off = (a - b).abs()
+            if off.dim() >= -dim and off.shape[dim] > 1:
+                off = off.narrow(dim, off.shape[dim] // 2, (off.shape[dim] + 1) // 2)
+            if float(off.max()) > slack:
+                return True
+        return False
+
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
-            z = distribution.sample(torch.Size([64]))
-            whole, again, *parts = [cost(part).double() for part in (z, z, z[:23], z[23:])]
-            if not torch.equal(whole, again):  # it is random
+            every, others = nodes(), nodes()
+            if any(getattr(node.estimator, "joins", False) for node in every):
                 return False
-            wanted = [whole[:23], whole[23:]] if whole.dim() and len(whole) == 64 else [whole, whole]
-            slack = 1e-3 * float(whole.max() - whole.min()) + 1e-4 * float(whole.abs().max())
-            return any(float((a - b).abs().max()) > slack for a, b in zip(parts, wanted, strict=True))
-        except Exception:  # whatever is wrong with it is told by the check itself
+            kept = [node.draw for node in every]
+            plain = costs(kept)
+            if not all(map(torch.equal, plain, costs(kept))):  # they are random
+                return False
+            if differ(costs(changed(every, others, lambda node: 1 + node.earlier)), -1):
+                return True
+            axes = [node for node in every if node.axis is not None and node.draw.m > 1]
+            return any(differ(costs(changed([n], others, lambda _: 0)), -2 - (n.axis or 0)) for n in axes)
+        except Exception:  # whatever is wrong is told by the check itself
             return False
