@@ -25,8 +25,8 @@ __all__ = ["cache_directory", "native_library"]
 # No -ffast-math: it would flush subnormal numbers in the whole process and break infinities. These two only say
 # that nobody looks at errno or at floating-point traps.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC", "-shared", "-pthread")
-SECONDS = 60  # that a compiler may take
-PROBE = 3  # seconds in which a compiler must say who it is: one that hangs costs no more, and only once
+SECONDS = 300  # that a compiler may take; 9 where nothing else runs
+PROBE = 10  # seconds in which a compiler must say who it is: one that hangs costs no more, and only once
 DAY = 86_400
 
 
