@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from doxa.cli import main
 from doxa.doctor import knowledge_shortcuts
-from doxa.errors import BudgetError, DataError, DoxaError, KnowledgeError
+from doxa.errors import BudgetError, DataError, DoxaError, KnowledgeError, ProblemError
 from doxa.logic import parse
 
 HEAD = "sort Image\nsort Digit = 0..3\nfunc digit(Image) -> Digit\n"
@@ -315,3 +315,20 @@ def test_functions_of_what_cannot_be_listed_are_not_judged(tmp_path: Path, capsy
     file.write_text(BOUND.format(argument="Image", left="p.left", function="lambda x, b: b"))
     assert main(["shortcuts", str(file)]) != 0
     assert "could not decide: both is a Python function of Image" in " ".join(capsys.readouterr().err.split())
+
+
+def test_knowledge_that_never_holds_is_not_judged() -> None:
+    text = (
+        "sort Item = {a, b}; pred p(Item); pred q(Item)\nforall x: Item. p(x) <-> !q(x)\nforall x: Item. p(x) <-> q(x)"
+    )
+    with pytest.raises(ProblemError, match="could not decide: no world has to be explained"):
+        knowledge_shortcuts(parse(text, warn=False))
+
+
+def test_a_table_that_is_no_text_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rules.doxa").write_text(
+        "sort Item\npred p(Item)\ndata rows(x: Item, q: Int)\nforall r in rows. p(r.x)"
+    )
+    (tmp_path / "rows.csv").write_bytes("x,q\né,1\n".encode("latin-1"))
+    assert main(["shortcuts", str(tmp_path / "rules.doxa"), "--data", str(tmp_path / "rows.csv")]) == 1
+    assert "no table of text in UTF-8" in capsys.readouterr().err

@@ -628,3 +628,15 @@ def test_a_proposal_that_never_draws_a_value_is_biased(probs: list[float]) -> No
     p, costs = Categorical(logits=t([0.1, 0.7, -0.4, 0.2])), t([3.0, -1.0, 0.5, 7.0])
     verdict = check_unbiased(ImportanceSampling(Categorical(t(probs)), 3), p, lambda x: costs[x], 1)
     assert verdict.kind == ("unbiased" if all(probs) else "biased") and verdict.enumerated
+
+
+def test_what_is_no_point_or_order_is_told() -> None:
+    def model(tape: Tape, theta: Tensor) -> None:
+        tape.cost(tape.sample(Bernoulli(logits=theta), Score()).double())
+
+    with pytest.raises(ConfigError, match=r"at is 0\.3, expected a tensor"):
+        check_tape(model, 0.3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"order is 1\.5, expected a whole number"):
+        check_tape(model, torch.tensor(0.3), 1.5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"order is -1, expected"):
+        check_unbiased(Score(), Bernoulli(torch.tensor(0.3)), torch.exp, -1)

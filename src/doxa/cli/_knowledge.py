@@ -120,7 +120,7 @@ class Solve(Grounding):
     count: bool = False
     """Count the models."""
     models: int = 1_000_000
-    """Count at most this many."""
+    """With --count, where they are counted one by one: at most this many."""
     entails: Annotated[str | None, arg(metavar="FORMULA")] = None
     """A formula: does it hold in every model?"""
 
@@ -132,6 +132,8 @@ class Solve(Grounding):
         over: Any = {"given": given, "domains": _domains(self.domain, kb), "entries": self.entries}
         over["seconds"] = self.limit
         if self.count:
+            if self.models < 1:
+                raise ConfigError(f"--models is {self.models}, expected at least 1")
             found = count(kb, limit=self.models, **over)
             return self.answer({"models": found}, plural(found, "model"))
         if self.entails is not None:
@@ -431,8 +433,11 @@ def _bound(source: Path) -> Mapping[str, Any]:
 
 def _columns(file: Path) -> dict[str, list[Any]]:
     """The columns of a table by their names; whole numbers are numbers."""
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        lines = [line for line in csv.reader(stream, skipinitialspace=True) if any(cell.strip() for cell in line)]
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            lines = [line for line in csv.reader(stream, skipinitialspace=True) if any(cell.strip() for cell in line)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{file}: this is no table of text in UTF-8 ({error}); save it as one") from None
     if len(lines) < 2:
         raise DataError(f"{file}: wanted a header and at least one row below it, got {len(lines)} lines")
     header = [name.strip() for name in lines[0]]

@@ -57,6 +57,11 @@ class MapSearch:
         for scene in scenes:
             for concept, column in zip(scene.concepts, scene.worlds.unbind(-1), strict=True):
                 occurs[concept] |= set(torch.unique(column).tolist())
+        if sizes and not any(occurs):
+            raise ProblemError(
+                "could not decide: no world has to be explained, for the knowledge holds in none, or there are no "
+                "data; `doxa solve` says whether it can hold"
+            )
         self.base: list[list[int]] = []
         for k, size in enumerate(sizes):
             for value in range(size):

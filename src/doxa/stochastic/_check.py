@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 
 from doxa._html import said
 from doxa.errors import ConfigError
-from doxa.stochastic._costs import TOLERANCE, CostScale, PlainTape, mixes_samples
+from doxa.stochastic._costs import TOLERANCE, CostScale, PlainTape, checked_order, mixes_samples, point
 from doxa.stochastic._truth import TooMany, Truth, Unknown, WorldTape, derivatives, expectation, graph_derivatives
 from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.estimators._factors import broadcast, parameters_of, rebuilt
@@ -154,7 +154,7 @@ def check_unbiased(
         raise ConfigError("distribution is a function of parameters; say where to check it with at=torch.tensor(...)")
     else:
         make = distribution
-    at = at.detach().double()
+    at = point(at)
     try:
         count = len([p for p in inspect.signature(cost).parameters.values() if p.default is p.empty])
     except ValueError:  # torch.exp and the like do not tell
@@ -164,7 +164,7 @@ def check_unbiased(
     def with_theta(z: Tensor, theta: Tensor) -> Tensor:
         return cost(z, theta) if count > 1 else cost(z)
 
-    order = int(min(used.order_for(make(at)), 3)) if order is None else order
+    order = int(min(used.order_for(make(at)), 3)) if order is None else checked_order(order)
     joins = getattr(used, "joins", False)
 
     def model(tape: Tape, theta: Tensor) -> None:
@@ -207,7 +207,7 @@ def check_tape(
     >>> print(check_tape(model, torch.tensor(0.4)))
     tape: BIASED at order 1 by -0.432 (enumerated): estimate 0.311393, truth 0.742916
     """
-    return _Case(model, at.detach().double(), order, "tape", conditions=False).judge(expected, replicates)
+    return _Case(model, point(at), checked_order(order), "tape", conditions=False).judge(expected, replicates)
 
 
 @dataclass(frozen=True)

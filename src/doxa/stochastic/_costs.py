@@ -1,4 +1,4 @@
-"""How much the cost of a graph varies, the scale that verdicts are given on; plain samples; what is no cost of one."""
+"""What a verdict asks about: how much the cost of a graph varies, plain samples, costs that mix them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from doxa.errors import ConfigError
 from doxa.stochastic._truth import Truth
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._score import Score
@@ -90,6 +91,19 @@ class CostScale:
         if truth[n].error > limits[n] / 2:
             why = "compute the cost in float64, or pass expected="
         return f"at order {n} a difference of {limits[n]:.1g} is tolerated, too much beside {sizes[n]:.1g}; {why}"
+
+
+def point(at: object) -> Tensor:
+    """Where a graph is checked, in double precision."""
+    if not isinstance(at, Tensor):
+        raise ConfigError(f"at is {at!r}, expected a tensor of parameters, such as torch.tensor(0.3)")
+    return at.detach().double()
+
+
+def checked_order(order: object) -> int:
+    if not isinstance(order, int) or order < 0:
+        raise ConfigError(f"order is {order!r}, expected a whole number of at least 0")
+    return order
 
 
 class _Again(Tape):
