@@ -91,6 +91,12 @@ def test_what_to_change_is_free_of_it() -> None:
         ("[rule] forall x: Bird. raven(x) -> black(x)", "vacuous", []),
         ("[no] forall x: Bird. !raven(x); [yes] exists x: Bird. raven(x)", "contradiction", ["all axioms"]),
         ("[few] exists x: Bird. raven(x); [not_all] exists x: Bird. !raven(x)", "contradiction", []),
+        (
+            "[odd] forall x: Bird. raven(x) & !raven(x) -> black(x); [no] forall x: Bird. !raven(x); "
+            "[rule] forall x: Bird. raven(x) -> black(x); [yes] exists x: Bird. raven(x)",
+            "vacuous",
+            ["odd"],
+        ),
     ],
 )
 def test_emptiness(axioms: str, kind: str, where: list[str]) -> None:

@@ -640,3 +640,11 @@ def test_what_is_no_point_or_order_is_told() -> None:
         check_tape(model, torch.tensor(0.3), 1.5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"order is -1, expected"):
         check_unbiased(Score(), Bernoulli(torch.tensor(0.3)), torch.exp, -1)
+
+
+def test_a_graph_without_a_cost_is_told() -> None:
+    def model(tape: Tape, theta: Tensor) -> None:
+        tape.sample(Bernoulli(logits=theta), Score())
+
+    with pytest.raises(ConfigError, match="the tape has no cost"):
+        check_tape(model, torch.tensor(0.3))

@@ -96,15 +96,20 @@ def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:
 
     looked = f"vacuous axioms were looked for with {_OBJECTS} objects of each open sort and one row of each kind"
     try:
-        if not possible(list(kb.axioms)):
-            change = "doxa solve with fewer of them shows which contradict"
-            return [Finding("contradiction", "all axioms", "no world makes all axioms and facts true", change)], looked
         found = []
+        consistent = possible(list(kb.axioms))
+        if not consistent:
+            change = "doxa solve with fewer of them shows which contradict"
+            found = [Finding("contradiction", "all axioms", "no world makes all axioms and facts true", change)]
         for axiom in kb.axioms:
             says = ""
             if not possible([Axiom("not", Not(axiom.formula))], given, [*domains, *_domains(nothing, compared)]):
                 says = "holds in every world, so that it teaches nothing"
-            elif (active := _active(axiom)) and not possible([*[a for a in kb.axioms if a is not axiom], active]):
+            elif (
+                consistent
+                and (active := _active(axiom))
+                and not possible([*[a for a in kb.axioms if a is not axiom], active])
+            ):
                 says = "its antecedent is true in no world in which the other axioms hold"
             if says:
                 found.append(Finding("vacuous", axiom.name, says, "leave it out, or say what was meant"))

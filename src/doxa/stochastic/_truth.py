@@ -18,6 +18,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 from torch.distributions import Distribution, VonMises, constraints
 
+from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._factors import (
     LARGEST_SUPPORT,
@@ -54,12 +55,14 @@ def derivatives(expected: Callable[[Tensor], Tensor], at: Tensor, direction: Ten
         try:
             with torch.no_grad():
                 values = np.array([float(expected(at + radius * float(p) * direction)) for p in x])
+        except ConfigError:
+            raise
         except ValueError:
             continue
         if np.isfinite(values).all():
             break
     else:
-        raise Unknown("the expected cost is not finite around these parameters")
+        raise Unknown("the expected cost is not finite around these parameters, for they or a cost may be NaN")
     with torch.no_grad():
         again = float(expected(at + radius * float(x[0]) * direction))
     if not abs(again - values[0]) <= 1e-12 * np.abs(values).max():
@@ -205,7 +208,7 @@ def _integral(function: Callable[[Tensor], Tensor], eps: float) -> Tensor:
         (lower, one), (upper, two) = over(low, width), over(low + width, width)
         both = lower + upper
         if not bool(both.isfinite().all()):
-            raise Unknown("the cost is not finite everywhere")
+            raise Unknown("the cost times its density is not finite everywhere")
         error = (both - whole).abs() + one + two
         scale = total.abs() + both.abs().sum(-1)
         wrong = (error > 1e-15 * scale.unsqueeze(-1)) & (error > 20 * eps * both.abs())
