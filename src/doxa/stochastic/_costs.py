@@ -19,6 +19,7 @@ from doxa.stochastic.tape._tape import Tape
 
 TOLERANCE = 2e-5  # relative to the mean absolute deviation of the cost
 SMALL = 0.1  # what is tolerated if enumerated must be so small beside the truth or the variation of the cost
+TRIES = 8  # to see whether a cost mixes samples
 ROUNDING = 1e-12  # or so small beside the range of the cost, where nearly everything has one value
 
 
@@ -154,16 +155,20 @@ def mixes_samples(model: Callable[[Tape, Tensor], None], at: Tensor, rows: int =
 
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
-            every, others = nodes(), nodes()
+            every = nodes()
             if any(getattr(node.estimator, "joins", False) for node in every):
                 return False
             kept = [node.draw for node in every]
             plain = costs(kept)
             if not all(map(torch.equal, plain, costs(kept))):  # they are random
                 return False
-            if differ(costs(changed(every, others, lambda node: 1 + node.earlier)), -1):
-                return True
             axes = [node for node in every if node.axis is not None and node.draw.m > 1]
-            return any(differ(costs(changed([n], others, lambda _: 0)), -2 - (n.axis or 0)) for n in axes)
+            for _ in range(TRIES):  # what was drawn anew may have the same sum
+                others = nodes()
+                if differ(costs(changed(every, others, lambda node: 1 + node.earlier)), -1):
+                    return True
+                if any(differ(costs(changed([n], others, lambda _: 0)), -2 - (n.axis or 0)) for n in axes):
+                    return True
+            return False
         except Exception:  # whatever is wrong is told by the check itself
             return False
