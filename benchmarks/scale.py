@@ -201,6 +201,7 @@ def worker(rank: int, port: int, folder: str) -> None:
         best[name] = [min(t[i] for t in times[which]) for which in ("one", "two") for i in (0, 1)]
     if rank == 0:
         torch.save(best, Path(folder) / "best.pt")
+    dist.barrier()  # none leaves while the other one still needs it
     dist.destroy_process_group()
 
 
