@@ -1,4 +1,4 @@
-"""Scale: an epoch of 10^6 rows from disk, two processes beside one, and plans for 10,000 shapes of rows.
+"""Scale: an epoch of 10^6 rows from disk, and two processes beside one.
 
 Rows per second of one and of two processes are wall-clock times, each the best of many short windows that take turns:
 what else the machine does lengthens a window and never shortens it. They need two cores that are free at once; where
@@ -36,13 +36,6 @@ ADDITION = """
     func digit(Image) -> Digit
     data sums(left: Image, right: Image, sum: Int)
     [sum] forall s in sums. digit(s.left) + digit(s.right) = s.sum
-"""
-LISTS = """
-    sort Image
-    sort Digit = 0..1
-    func digit(Image) -> Digit
-    data lists(left: Image*, right: Image*, value: Int)
-    [value] forall l in lists. (sum x in l.left. digit(x)) + (max y in l.right. digit(y)) = l.value
 """
 ROWS, WIDTH = 1_000_000, 16
 SEMANTICS: dict[str, Semantics] = {"exact": Exact(), "fuzzy": Fuzzy(), "sampled": Sampled(LeaveOneOut(32))}
@@ -232,46 +225,8 @@ def processes() -> list[Row]:
     return rows
 
 
-# Shapes.
-
-
-def shapes(count: int) -> list[Row]:
-    """Each row has its own two lengths; the last tenth of the rows beside the second, when the caches are full."""
-    model = doxa.Model(LISTS, "exact", digit=doxa.logits(nn.Identity()))
-    random = torch.Generator().manual_seed(0)
-    side, times, memory = round(count**0.5), [], []
-    order = torch.randperm(side * side, generator=random)[:count].tolist()
-    for number in order:
-        left, right = number // side + 1, number % side + 1
-        data = {
-            "left": doxa.Ragged(torch.randn(left, 2, generator=random), [left]),
-            "right": doxa.Ragged(torch.randn(right, 2, generator=random), [right]),
-            "value": torch.tensor([left // 2 + 1]),
-        }
-        start = time.process_time()
-        model.loss(lists=data)
-        times.append(time.process_time() - start)
-        memory.append(resident())
-    tenth = count // 10
-    second, last = sum(times[tenth : 2 * tenth]), sum(times[-tenth:])
-    kept = len(model.interpretation.plans)
-    each = f"{1000 * sum(times) / count:.1f} ms a new shape"
-    grown = f"{memory[2 * tenth] / 1e6:.0f} MB after a fifth, {memory[-1] / 1e6:.0f} MB at the end"
-    return [
-        Row(f"{count:,} shapes of rows: time of the last tenth to the second", last / second, 1.2, "lower", note=each),
-        Row(
-            f"{count:,} shapes of rows: memory, end to a fifth",
-            memory[-1] / memory[2 * tenth],
-            1.1,
-            "lower",
-            note=grown,
-        ),
-        Row(f"{count:,} shapes of rows: plans kept", kept, model.interpretation.plans.size, "lower"),
-    ]
-
-
 def rows() -> list[Row]:
-    return [*stream(), *processes(), *shapes(10_000)]
+    return [*stream(), *processes()]
 
 
 if __name__ == "__main__":
